@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 
-def _as_it_is(function: Any, *options: Any, **keywords: Any) -> Any:
-    return function
+def _as_it_is(function: Any = None, *options: Any, **keywords: Any) -> Any:
+    """The function; without one, a decorator that returns it."""
+    return _as_it_is if function is None else function
 
 
 if "torch._dynamo" not in sys.modules:

@@ -242,6 +242,7 @@ class HostRun:
         if positions and message["hangs"]:
             self._leader.send(self._hider.hide_all({"type": "positions", "ranks": positions}))
         ranks = launch.rank_processes() if launch else []
+        self._sampler.query()
         request = StackRequest.of(message, self._config.paths, ranks, ended, self._preparation.python)
         threading.Thread(
             target=lambda: self._inbox.put({"type": "stacks", **request.answer()}), name="stacks", daemon=True

@@ -26,6 +26,10 @@ NETWORK, HOST_NETWORK = "used the network", "runs on a host whose network was us
 PROCESSOR, FILES, MEMORY = "used a processor", "read or wrote files", "has more or less memory"
 GPU, GPU_MEMORY = "used its GPU", "has more or less memory on its GPU"
 """Predicates of a rank that shows a sign of life."""
+BY_ANSWERS = (PROCESSOR, FILES, MEMORY)
+"""Those that a rank shows while it answers a query of the runtime."""
+ANSWER_SECONDS = 10.0
+"""Seconds that its answer may take on a busy machine."""
 
 
 def pause(limit: float) -> float:
@@ -70,20 +74,26 @@ class IdleMeter:
         self._pause = pause(limit)
         self._read_at: float | None = None
         self._before: HostUsage | None = None
+        self._queried_at: float | None = None
         self._since: dict[int, float] = {}
         self.signs: dict[int, str] = {}
         """The last sign of life of each rank."""
+
+    def query(self, now: float) -> None:
+        """The runtime queries the ranks now: what they use to answer does not count as a sign of life."""
+        self._queried_at = now
 
     def add(self, now: float, usage: HostUsage) -> None:
         """Add a reading, at ``now`` in seconds on a monotonic clock."""
         before, elapsed = self._before, now - (self._read_at or now)
         is_late = elapsed > 2 * self._pause + PAUSED_SECONDS
+        answers = self._queried_at is not None and now - elapsed < self._queried_at + ANSWER_SECONDS
         for rank, used in usage.ranks.items():
             if before is None or not elapsed:
                 sign = UNKNOWN
             else:
                 sign = PAUSED if is_late else _sign(rank, before, usage, used, elapsed)
-            if sign:
+            if sign and not (answers and sign in BY_ANSWERS):
                 self._since[rank], self.signs[rank] = now, sign
         self._since = {rank: since for rank, since in self._since.items() if rank in usage.ranks}
         self._before, self._read_at = usage, now

@@ -129,6 +129,11 @@ class Sampler:
         """From now on, this host has ranks."""
         self._run_folder, self._slots = run_folder, slots
 
+    def query(self) -> None:
+        """The runtime queries the ranks of this host now: see `IdleMeter.query`."""
+        if self._meter:
+            self._meter.query(time.monotonic())
+
     def idle(self) -> dict[int, float]:
         """Seconds for which each rank of this host has done nothing; none if nothing is sampled."""
         return self._meter.idle() if self._meter and self._thread.is_alive() else {}

@@ -127,6 +127,25 @@ def test_a_host_that_was_paused_gives_its_ranks_fresh_time() -> None:
     assert [report is not None for report in reports] == [False] * 10 + [True]
 
 
+@pytest.mark.parametrize(
+    ("used_to_answer", "is_idle"),
+    [
+        (used(cpu=0.5 * STEP), True),
+        (used(memory=20 * MIB), True),
+        (used(moved=1 << 30), True),
+        (used(connections={1: 1 << 30}), False),
+    ],
+)
+def test_what_a_rank_uses_to_answer_a_query_does_not_count(used_to_answer: Usage, is_idle: bool) -> None:
+    meter = meter_after(*[host(used(connections={}))] * 4)
+    meter.query(1000 + 3 * STEP + 1)
+    meter.add(1000 + 4 * STEP, host(used_to_answer))
+    assert meter.idle()[0] == (4 * STEP if is_idle else 0)
+    later = used_to_answer._replace(cpu={1: STEP})
+    meter.add(1000 + 5 * STEP, host(later))
+    assert meter.idle()[0] == 0
+
+
 def test_a_host_reports_its_silence_and_the_end_of_it() -> None:
     output = Output()
     watch = SilenceWatch(LIMIT, 0.0, {LOGGED: Output(), PRINTED: output})
