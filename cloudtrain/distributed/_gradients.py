@@ -33,7 +33,7 @@ def casting(
 ) -> type[Compressor]:
     """The compressor that sends floating-point tensors as ``dtype``.
 
-    That is IEEE half precision, with 11 bits of significand and at most 65504; or bfloat16, which has the range of
+    ``dtype`` is IEEE half precision, with 11 bits of significand and at most 65504; or bfloat16, which has the range of
     float32 and 8 bits of significand.
 
     Args:

@@ -47,7 +47,7 @@ def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.enviro
     _attached = _Attached(world, ask)
     path = environ.get(TIMELINE, "")
     if path and path.upper() != DYNAMIC:
-        # After an elastic restart the same processes initialize again: each time has its own files.
+        # After an elastic reset, the same processes initialize again; each time has its own files.
         _times_begun += 1
         start = Path(path)
         if _times_begun > 1:

@@ -14,7 +14,7 @@ from cloudtrain.contract.rank import LauncherEnv, started_by_srun, with_rank
 from cloudtrain.distributed.errors import InvalidArgument
 
 LOOPBACK = "127.0.0.1"
-"""Where ranks of one machine listen: it cannot be reached from other machines."""
+"""The address on which ranks of one machine listen. Other machines cannot reach it."""
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ class NegotiationClient:
                 self.deliver(CollectiveResponse(pending.request.set_id, pending.request.key, error))
 
     def _gone(self) -> str:
-        """Why rank 0 is gone; if another rank ended first, that rank is named as the cause."""
+        """Why rank 0 has ended; if another rank ended first, that rank is named as the cause."""
         first, why = next(iter(self.left.items()))
         return f"rank {first} {why}" + ("" if first == 0 else f", and then rank 0 {self.left[0]}")
 

@@ -41,7 +41,7 @@ from cloudtrain.observe.timeline.clock import Exchange, clock
 
 @dataclass
 class _RankConnection:
-    """The connection of another rank, which has proved that it belongs to this job."""
+    """The connection of another rank, which has proved that it has the key."""
 
     connection: socket.socket
     rank: int | None = None

@@ -268,7 +268,7 @@ class AssignedNumbers(_Numbers):
         return request if payload is None else request.with_data(payload)
 
     def of(self, request: CollectiveRequest) -> tuple[int | None, bool]:
-        """The number of a request that all ranks have sent, and whether they know it already."""
+        """The number of a request that all ranks have sent, and whether they have received it already."""
         if not request.named or request.kind in (ADD_SET, REMOVE_SET):
             return None, False
         number, packed = self.find(request)

@@ -1,4 +1,4 @@
-"""Refuses a PyTorch that is too old, before the first name that it lacks fails."""
+"""Refuses a PyTorch that is too old, before an import of something that it lacks fails."""
 
 import re
 

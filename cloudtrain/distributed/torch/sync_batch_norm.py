@@ -29,8 +29,8 @@ class SyncBatchNorm(_BatchNorm):
 
     The ranks' batches may differ in size and may be empty. In evaluation this is the plain layer, except that without
     tracked statistics it uses those of all ranks' batches, as in training. All ranks call their layers in the same
-    order, forward and backward: the ranks negotiate this order when they first see it, and again when it changes.
-    Gradients of weight and bias are this rank's contribution, for an optimizer that sums or averages them.
+    order, forward and backward: the ranks negotiate this order when it first occurs, and whenever it changes. Gradients
+    of weight and bias are this rank's contribution, for an optimizer that sums or averages them.
 
     Args:
         num_features: channels, the second dimension of the input.

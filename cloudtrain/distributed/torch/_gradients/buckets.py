@@ -231,7 +231,8 @@ class Bucket:
 class WritingStreams:
     """The streams that write the gradients of a bucket, until another stream reads them.
 
-    Gradients of one bucket may come from several streams: those of their forward pass, in the threads of autograd.
+    Gradients of one bucket may come from several streams, because autograd computes each on the stream of its forward
+    pass.
     """
 
     def __init__(self) -> None:

@@ -451,7 +451,7 @@ class GradientReducer:
         self._buckets = self._made(placed)
 
     def _agree_on_sparse(self) -> None:
-        """A gradient that is sparse on one rank counts as sparse on all, also where there is no gradient."""
+        """Agree that a gradient that is sparse on one rank counts as sparse on all, even on ranks without one."""
         if self._reduction.sparse_as_dense:
             return
         dims = torch.tensor([slot.sparse_dim for slot in self._unplaced])
