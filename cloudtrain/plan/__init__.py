@@ -1,1 +1,1 @@
-"""Time and cost of a training before it runs: the model, the options, and which of them to choose."""
+"""Predicts the time and cost of a training job before it runs, and compares the hosts it could run on."""

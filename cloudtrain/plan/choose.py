@@ -1,4 +1,4 @@
-"""The options of a plan, and the three that matter: the cheapest, the fastest, the cheapest by a deadline."""
+"""The options of a plan, and the three best ones: the cheapest, the fastest, and the cheapest by a deadline."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from cloudtrain.plan.estimate import HOUR, Estimate
 
 @dataclass(frozen=True)
 class Plan:
-    """Time and cost of a training on some offers. Times are in seconds."""
+    """The time and cost of a training job on several offers. Times are in seconds."""
 
     estimates: Sequence[Estimate]
     deadline: float | None = None
-    """Seconds from now."""
+    """The deadline in seconds from now."""
     budget: float | None = None
     measured: Sequence[str] = ()
-    """The facts about this job that the estimates rest on, as text."""
+    """The facts on which the estimates are based, as text."""
     assumed: Sequence[str] = ()
-    """The assumptions in the place of unknown facts, as text."""
+    """The assumptions that replace unknown facts, as text."""
 
     @property
     def affordable(self) -> list[Estimate]:
-        """Those that are expected to stay within the budget."""
+        """The estimates whose expected cost is within the budget."""
         if self.budget is None:
             return [*self.estimates]
         return [one for one in self.estimates if one.cost and one.cost.expected <= self.budget]
 
     @property
     def cheapest(self) -> Estimate | None:
-        """By cost; where no price is known, by hours of GPUs."""
+        """The cheapest estimate by cost; if no price is known, by GPU hours."""
         return min(self.affordable, key=_price, default=None)
 
     @property
@@ -41,21 +41,21 @@ class Plan:
 
     @property
     def cheapest_by_deadline(self) -> Estimate | None:
-        """Which is done in time even if all goes badly."""
+        """The cheapest estimate that meets the deadline even in the pessimistic case; None if there is none."""
         limit = self.deadline
         if limit is None:
             return None
         return min((one for one in self.affordable if one.seconds.high <= limit), key=_price, default=None)
 
     def choices(self) -> Iterator[tuple[str, Estimate | None]]:
-        """The three lines."""
+        """The best estimates, with their names."""
         yield "cheapest", self.cheapest
         yield "fastest", self.fastest
         if self.deadline is not None:
             yield "cheapest by the deadline", self.cheapest_by_deadline
 
     def check_budget(self) -> None:
-        """Raises InvalidJob if the budget does not pay for one step anywhere, or no price is known."""
+        """Raises InvalidJob if the budget does not pay for a single step on any offer, or if no price is known."""
         if self.budget is None:
             return
         first = [
@@ -84,7 +84,7 @@ class Plan:
 
 
 def _price(one: Estimate) -> tuple[bool, str, float, float]:
-    """Sorts by expected cost. Currencies are not compared; unknown costs are last, by hours of GPUs."""
+    """Sort key by expected cost. Currencies are not compared. Estimates without a cost are last, by GPU hours."""
     hours = one.offer.gpus * one.seconds.expected / HOUR
     currency = one.offer.currency if one.cost else ""
     return one.cost is None, currency, one.cost.expected if one.cost else hours, one.seconds.expected
@@ -98,7 +98,7 @@ def _hosts(count: int, instance_type: str | None) -> str:
 
 
 def option_for(plan: Mapping[str, Any], instance_type: str | None, hosts: int, spot: bool) -> dict[str, Any]:
-    """The option of a saved plan for these hosts. Raises InvalidJob if it has none, or is not a plan."""
+    """The option of a saved plan for these hosts. Raises InvalidJob if there is none, or ``plan`` is not a plan."""
     try:
         options: list[dict[str, Any]] = [*plan["options"]]
         fitting = [

@@ -1,4 +1,4 @@
-"""The time and the cost of one training on one kind of hosts: optimistic, expected and pessimistic. Pure functions."""
+"""Pure functions that estimate the optimistic, expected and pessimistic time and cost of a job on one kind of hosts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cloudtrain.plan.model import (
 
 HOUR = 3600.0
 UNCERTAIN = 1.05
-"""The least factor between expected and pessimistic: runs of one job differ by some percent."""
+"""The least ratio of the pessimistic to the expected value, because runs of the same job differ by a few percent."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """A quantity: optimistic, expected, pessimistic."""
+    """A quantity with its optimistic, expected and pessimistic value."""
 
     low: float
     expected: float
@@ -39,7 +39,7 @@ class Range:
         return iter((self.low, self.expected, self.high))
 
     def scenario(self, number: int) -> float:
-        """0: the optimistic value; 1: the expected one; 2: the pessimistic one."""
+        """The value of a scenario: 0 is optimistic, 1 expected, and 2 pessimistic."""
         return (self.low, self.expected, self.high)[number]
 
     @classmethod
@@ -48,7 +48,7 @@ class Range:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Range:
-        """From the values of the three scenarios, in any order of size."""
+        """A range from the values of the three scenarios, of which the first need not be the smallest."""
         return cls(min(values), values[1], max(values))
 
 
@@ -61,27 +61,28 @@ ASSUMED: Mapping[str, tuple[Range, str]] = {
     "preempted_after": (Range(240 * HOUR, 72 * HOUR, 24 * HOUR), "a spot host runs for 1 to 10 days"),
     "spot_queue": (Range(180, 600, 1800), "the wait for a new spot host is 3 to 30 min"),
 }
-"""The values where nothing is known, in seconds unless it says otherwise; docs/guides/cost.md lists it."""
+"""The values to use if nothing is known, in seconds unless stated otherwise. docs/guides/cost.md lists them."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training: its steps, and what is known about it. Times are in seconds."""
+    """The steps of a training job, and the facts known about it. Times are in seconds."""
 
     steps: int
-    """On ``measured_on`` GPUs."""
+    """The number of steps on ``measured_on`` GPUs."""
     step: float
-    """Seconds of a step on ``measured_on`` GPUs of ``measured_hardware``."""
+    """The time of a step on ``measured_on`` GPUs of ``measured_hardware``."""
     measured_on: int
     measured_hardware: Hardware
     gradients: Range
-    """Bytes."""
+    """The size of the gradients, in bytes."""
     sharded: bool = False
     accumulation: int = 1
     strong: bool = False
-    """Whether the batch of a step stays the same on more GPUs; else, that of a GPU does, and there are fewer steps."""
+    """Whether the global batch size is independent of the number of GPUs (strong scaling). Otherwise, the batch size
+    per GPU is, and more GPUs need fewer steps."""
     known: Mapping[str, Range] = field(default_factory=dict)
-    """Values instead of those in `ASSUMED`, by their names."""
+    """Known values, by name, which replace those in `ASSUMED`."""
 
     def value(self, name: str) -> Range:
         return self.known.get(name) or ASSUMED[name][0]
@@ -89,32 +90,32 @@ class Training:
 
 @dataclass(frozen=True)
 class Offer:
-    """Hosts to run on. Prices are of an hour of one host, in ``currency``; None if they are not known."""
+    """Hosts to run on. The price is for an hour of one host, in ``currency``; None if it is not known."""
 
     hosts: int
     gpus: int
-    """In all."""
+    """The number of GPUs of all hosts."""
     hardware: Hardware
     instance_type: str = ""
     spot: bool = False
     price: Range | None = None
     currency: str = "USD"
     source: str = ""
-    """Of the price, with its date."""
+    """The source of the price, with its date."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time and cost of a training on one offer."""
+    """The time and cost of a training job on one offer."""
 
     offer: Offer
     seconds: Range
-    """From the start of the job to its end."""
+    """The time from the start of the job to its end."""
     step: Range
     steps: int
     cost: Range | None
     limit: str
-    """The cause of most of its time apart from computing."""
+    """The main cause of time that is not spent on computation."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -134,7 +135,7 @@ class Estimate:
 
 
 def estimate(training: Training, offer: Offer) -> Estimate:
-    """Time and cost of ``training`` on ``offer``."""
+    """The time and cost of ``training`` on ``offer``."""
     steps = (
         training.steps
         if training.strong
@@ -153,7 +154,7 @@ def estimate(training: Training, offer: Offer) -> Estimate:
 
 
 def _scenario(training: Training, offer: Offer, steps: int, number: int) -> dict[str, float]:
-    """One of the three scenarios: ``seconds``, ``billed``, ``step``, and the seconds lost by cause."""
+    """One of the three scenarios: ``seconds``, ``billed``, ``step``, and the lost seconds by cause."""
 
     def at(name: str) -> float:
         return training.value(name).scenario(number)
@@ -196,9 +197,10 @@ def _links(hardware: Hardware, number: int) -> Links:
 
 
 def _speed(measured: Hardware, offered: Hardware, number: int) -> float:
-    """How many times faster a GPU computes than the one that was measured.
+    """The speed of a GPU's computation relative to the measured GPU.
 
-    Between the ratio of arithmetic and that of memory bandwidth: Williams et al. 2009, doi:10.1145/1498765.1498785.
+    It is between the ratios of arithmetic throughput and of memory bandwidth: Williams et al. 2009,
+    doi:10.1145/1498765.1498785.
     """
     if measured.gpu == offered.gpu:
         return 1.0

@@ -1,4 +1,4 @@
-"""The hosts that instance types are: GPUs, their memory, and the network. `hardware.json` has sources and date."""
+"""The hardware of instance types: GPUs, their memory, and the network. `hardware.json` has the sources and the date."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 from cloudtrain.errors import InvalidJob, nearest
 
 GBIT, GB = 1e9 / 8, 1e9
-"""In bytes per second."""
+"""One Gbit/s and one GB/s, in bytes per second."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One host. Bandwidths are in bytes per second and direction."""
+    """The hardware of one host. Bandwidths are in bytes per second and direction."""
 
     gpu: str
     gpus: int
     gpu_memory: int
-    """Of one GPU, in GiB."""
+    """The memory of one GPU, in GiB."""
     network: float
     """The line rate of the host's network."""
     link: float
-    """Of the links between its GPUs, for each GPU."""
+    """The bandwidth of the links between its GPUs, for each GPU."""
     tflops: float
-    """Of one GPU: dense 16-bit tensor operations, in 10^12 per second."""
+    """The dense 16-bit tensor operations of one GPU, in 10^12 per second."""
     memory_rate: float
-    """Of one GPU's memory, in GB per second."""
+    """The memory bandwidth of one GPU, in GB per second."""
 
 
 def hardware(instance_type: str) -> Hardware | None:
-    """A host of SageMaker's ``instance_type``; None if the table does not have it."""
+    """The hardware of SageMaker's ``instance_type``; None if it is not in the table."""
     row = _table()["types"].get(instance_type)
     if row is None:
         return None
@@ -46,12 +46,12 @@ def hardware(instance_type: str) -> Hardware | None:
 
 
 def instance_types(gpu: str = "") -> list[str]:
-    """SageMaker's instance types with GPUs; with ``gpu``, those that have this one."""
+    """SageMaker's instance types with GPUs; if ``gpu`` is given, only those with this GPU."""
     return [name for name, row in _table()["types"].items() if not gpu or row["gpu"] == gpu]
 
 
 def gpu_name(text: str) -> str:
-    """The name of a GPU in the table, from one in any case. Raises InvalidJob, with the nearest name."""
+    """The name of a GPU in the table, ignoring case. Raises InvalidJob, with the nearest name, if there is none."""
     names: dict[str, str] = {name.lower(): name for name in _table()["gpus"]}
     if text.lower() not in names:
         raise InvalidJob(

@@ -1,4 +1,4 @@
-"""From a job description and options to a plan: what is given, what was measured, and what has to be assumed."""
+"""Makes a plan from a job description and options: from given and measured values, and assumptions for the others."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 NETWORK, LINK = 25.0, 16.0
-"""Assumed where the hosts are not in the table: Gbit/s of a host, GB/s between its GPUs."""
+"""The assumed bandwidths of hosts that are not in the table: Gbit/s of the network, and GB/s between GPUs."""
 SMALLEST, LARGEST, MOST = 1e-9, 1e18, 10**15
-"""Of numbers, and the most of whole ones: what is calculated from them stays finite."""
+"""The bounds of numbers, and the largest whole number, so that all results are finite."""
 TIMES = (1, 2, 4, 8)
-"""Without ``--gpus``: these multiples of the hosts of the job."""
+"""Without ``--gpus``, plans are for these multiples of the job's hosts."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """The options of ``cloudtrain plan``, checked."""
+    """The checked options of ``cloudtrain plan``."""
 
     gpus: tuple[int, ...] = ()
     instance_types: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class Wishes:
     accumulation: int = 1
     strong: bool = False
     network: float | None = None
-    """Gbit/s of a host."""
+    """The network bandwidth of a host, in Gbit/s."""
     checkpoint_seconds: float | None = None
     restart_seconds: float | None = None
     deadline: float | None = None
-    """Seconds from now."""
+    """The deadline in seconds from now."""
     budget: float | None = None
 
 
@@ -56,10 +56,13 @@ def make_plan(job: TrainingJob, platform: str, wishes: Wishes, record: Measured 
     """The plan for ``job``. Makes no request.
 
     Args:
-        record: of a job that was like it.
+        job: the job to plan.
+        platform: the name of its platform.
+        wishes: the options of the command.
+        record: the measurements of a similar job.
 
     Raises:
-        InvalidJob: something that is needed is not known, or an option makes no sense.
+        InvalidJob: a necessary value is not known, or an option is invalid.
     """
     measured, assumed = [*(record.notes if record else ())], list[str]()
     kinds = wishes.instance_types or tuple(filter(None, [job.instance_type]))
@@ -132,7 +135,7 @@ def _training(
 
 
 def _steps_of(job: TrainingJob) -> int | None:
-    """The steps that the hyperparameters of the job name."""
+    """The number of steps according to the hyperparameters of the job."""
     for name in ("max_steps", "max-steps", "total_steps", "total-steps", "steps"):
         value = job.hyperparameters.get(name)
         if isinstance(value, int) and 0 < value <= MOST:
@@ -141,7 +144,7 @@ def _steps_of(job: TrainingJob) -> int | None:
 
 
 def _gpus_per_host(job: TrainingJob) -> int:
-    """The GPUs, or else the ranks, of a host."""
+    """The number of GPUs of a host, or else its number of ranks."""
     gpus = job.platform_options.get("gpus")
     if isinstance(gpus, int) and gpus > 0:
         return gpus
@@ -151,7 +154,7 @@ def _gpus_per_host(job: TrainingJob) -> int:
 
 
 def _launchers(distribution: Any) -> list[Any]:
-    """The launchers of a distribution."""
+    """The launchers that a distribution can have; None for those that it does not have."""
     names = getattr(distribution, "__struct_fields__", ())
     return [getattr(distribution, name) for name in names]
 
@@ -186,7 +189,7 @@ def _with_prices(
     measured: list[str],
     assumed: list[str],
 ) -> list[Offer]:
-    """The offer with its price, and the same on spot capacity where there is some."""
+    """The offer with its price, and the same hosts on spot capacity if there is any."""
     price, where = find_host_price(tables, offer, job, platform)
     if price is None:
         assumed.append(f"no price is known for {where}: the plan has times only")
@@ -199,7 +202,7 @@ def _with_prices(
         return [offer]
     source = ", ".join(filter(None, [price.source, price.date]))
     measured.append(f"{where} costs {one:,.4g} {price.currency} an hour ({source})")
-    each = 1 + job.spare_hosts / offer.hosts  # a host that trains pays for its part of the spare ones
+    each = 1 + job.spare_hosts / offer.hosts  # includes its part of the spare hosts
     found = [replace(offer, price=Range.exactly(one * each), currency=price.currency, source=source)]
     if price.spot:
         low, high = (bound * each for bound in price.spot)
@@ -212,7 +215,7 @@ def _with_prices(
 def find_host_price(
     tables: Iterable[Sequence[PriceRow]], offer: Offer, job: TrainingJob, platform: str
 ) -> tuple[Any, str]:
-    """The price of the offer's hosts, None if it is not known, and what they are called."""
+    """The price of the offer's hosts, or None if it is not known, and a description of the hosts."""
     options = job.platform_options
     place = Where(
         platform,
@@ -226,7 +229,7 @@ def find_host_price(
 
 
 def region_of(platform: str) -> str:
-    """The region of SageMaker, from variables and the AWS profile; no request is made."""
+    """The AWS region of SageMaker, from variables and the AWS profile; empty for other platforms. Makes no request."""
     if platform != "sagemaker":
         return ""
     import os
@@ -240,7 +243,7 @@ def region_of(platform: str) -> str:
 
 
 def seconds_from_now(text: str, now: datetime | None = None) -> float:
-    """A deadline: ``90m``, ``24h``, ``2d``, or a moment in ISO 8601 (local time without a zone).
+    """The seconds to a deadline: ``90m``, ``24h``, ``2d``, or a time in ISO 8601 (local if it has no time zone).
 
     Raises InvalidJob if it is neither, or in the past.
     """
@@ -262,7 +265,7 @@ def seconds_from_now(text: str, now: datetime | None = None) -> float:
 
 
 def positive(name: str, value: float | None) -> float | None:
-    """``value``, if it is a finite number above 0, or None. Raises InvalidJob."""
+    """``value``, if it is None or a finite number above 0. Raises InvalidJob otherwise."""
     if value is not None and not (math.isfinite(value) and value > 0):
         raise InvalidJob(f"{name} {value:g}: expected a finite number above 0")
     if value is not None and not SMALLEST <= value <= LARGEST:
@@ -271,7 +274,7 @@ def positive(name: str, value: float | None) -> float | None:
 
 
 def counts(name: str, text: str | None) -> tuple[int, ...]:
-    """``8,16,64`` as numbers, each once, ascending. Raises InvalidJob."""
+    """The numbers in a list such as ``8,16,64``, ascending and without duplicates. Raises InvalidJob."""
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
@@ -284,7 +287,7 @@ def counts(name: str, text: str | None) -> tuple[int, ...]:
 
 
 def wishes_from(options: Mapping[str, Any]) -> Wishes:
-    """The options of the command, by their names with underscores. Raises InvalidJob."""
+    """Check the options of the command, whose names have underscores here. Raises InvalidJob."""
     number: dict[str, float | None] = {
         name: positive(f"--{name.replace('_', '-')}", options.get(name)) for name in _NUMBERS
     }

@@ -1,4 +1,4 @@
-"""The times of a finished job, for the plan of the next one like it."""
+"""The measured times of an earlier job, for the plan of a similar one."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 LEAST_STEPS = 2
 OPTIMIZER = re.compile(r"optim|exp_avg|moment|\bstep\b", re.IGNORECASE)
-"""Names of tensors in a checkpoint that are not parameters of the model."""
+"""Matches the names of tensors in a checkpoint that are not parameters of the model."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The course of one job. Times are in seconds, sizes in bytes."""
+    """The measurements of one job. Times are in seconds, sizes in bytes."""
 
     step: float
-    """Of one step, without checkpoints."""
+    """The time of one step, without checkpoints."""
     ranks: int
     hosts: int
     instance_type: str
     total_steps: int | None
-    """The last step that the script has announced, or else reached."""
+    """The total number of steps that the script has announced, or else the last step that it has reached."""
     known: Mapping[str, Range] = field(default_factory=dict)
     """See `Training.known`."""
     gradients: Range | None = None
-    """Of the tensors in its last checkpoint that are not the optimizer's, if they can be read here."""
+    """The size of the tensors in its last checkpoint that do not belong to the optimizer, if it can be read here."""
     notes: tuple[str, ...] = ()
     """The measurements, as text."""
 
 
 def measured(job: Job) -> Measured:
-    """The course of ``job``. Raises InvalidJob if it has reported no steps, PlatformError."""
+    """The measurements of ``job``. Raises InvalidJob if it has reported too few steps, PlatformError."""
     from cloudtrain.platforms import Summaries
 
     description = job.describe()
@@ -67,7 +67,7 @@ def measured(job: Job) -> Measured:
 
 
 def _step(summary: Summary | None) -> tuple[float, int] | None:
-    """Seconds of a step, and of how many steps that is the mean."""
+    """The mean time of a step, and the number of steps that were measured; None if there are too few."""
     marks = summary.meter.marks if summary else []
     if len(marks) < 2:
         return None
@@ -93,9 +93,9 @@ def _add_times(description: JobDescription, known: dict[str, Range], notes: list
 
 
 def _checkpoint(description: JobDescription, known: dict[str, Range], notes: list[str]) -> Range | None:
-    """The bytes of the parameters in the last checkpoint; the time of a save is added to ``known``."""
+    """The size of the parameters in the last checkpoint. Also adds the time of a save to ``known``."""
     uri = description.checkpoint_uri or ""
-    if not uri.startswith("file://"):  # plans need no network
+    if not uri.startswith("file://"):  # plans use no network
         return None
     from cloudtrain.checkpoint.inspect import list_checkpoints, tensors
     from cloudtrain.storage import open_store

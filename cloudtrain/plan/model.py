@@ -1,4 +1,4 @@
-"""How long a training takes on N GPUs: steps, failures and preemptions, as functions of numbers.
+"""A model of the time of a training job on N GPUs: steps, failures and preemptions, as pure functions.
 
 Times are in seconds, sizes in bytes, bandwidths in bytes per second. `docs/design/scaling-model.md` compares the step
 time with published measurements.
@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from cloudtrain.checkpoint.interval import best_interval
 
 BACKWARD = 2 / 3
-"""The share of a step's computation that is its backward pass: it has two matrix products for each of the forward
-pass. Kaplan et al. 2020, arXiv:2001.08361, section 2.1."""
+"""The share of the backward pass in a step's computation: it has two matrix products for each one of the forward pass.
+Kaplan et al. 2020, arXiv:2001.08361, section 2.1."""
 BUCKET = 25 << 20
 """Bytes of gradients that are reduced together: DistributedDataParallel's ``bucket_cap_mb``."""
 LATENCY = 30e-6
-"""Of one message between hosts, or GPUs of a host, in seconds; a tree of N passes log2(N) of them (assumed)."""
+"""The latency of one message between hosts, or between GPUs of a host, in seconds (assumed). A tree of N ranks sends
+log2(N) messages in sequence."""
 EFFICIENCY = (0.9, 0.825, 0.75)
-"""The share of a link's line rate that an allreduce of large buckets reaches: optimistic, expected, pessimistic
+"""The optimistic, expected and pessimistic share of a link's line rate that an allreduce of large buckets reaches
 (assumed)."""
 JITTER = (0.01, 0.025, 0.055)
-"""The coefficient of variation of a rank's step: optimistic, expected, pessimistic. 0.025 is that of published sharded
-trainings, 0.055 that of BERT on one host: see docs/design/scaling-model.md."""
+"""The optimistic, expected and pessimistic coefficient of variation of a rank's step. 0.025 is that of published runs
+of sharded training, 0.055 that of BERT on one host: see docs/design/scaling-model.md."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Links:
 
     gpus_per_host: int
     host: float
-    """Of the network of one host."""
+    """The bandwidth of the network of one host."""
     gpu: float
-    """Of the links between the GPUs of one host, for each GPU."""
+    """The bandwidth of the links between the GPUs of one host, for each GPU."""
     efficiency: float = EFFICIENCY[1]
 
 
@@ -43,24 +44,24 @@ class Load:
     """The computation and the communication of one GPU in one step."""
 
     compute: float
-    """Seconds of computation, without waiting for others."""
+    """The time of computation, without waiting for other ranks."""
     gradients: float
-    """Bytes of the gradients, or of all parameters in the precision in which a sharded training sends them."""
+    """The size of the gradients; with sharding, of all parameters in the precision in which they are sent."""
     sharded: bool = False
     """Whether parameters are sharded (FSDP, ZeRO-3)."""
     accumulation: int = 1
-    """Passes through the model in one step."""
+    """The number of passes through the model in one step."""
     overlap: float = 1.0
-    """The share of the communication that may run during computation: 0 if it starts when the gradients are there."""
+    """The share of the overlap window that communication uses: 0 if it starts only after the computation."""
     jitter: float = JITTER[1]
 
 
 def communication(load: Load, gpus: int, links: Links) -> float:
-    """Seconds that the collectives of one step take by themselves.
+    """The time that the collectives of one step would take without overlap.
 
     A ring moves 2 (n - 1)/n of the gradients through the link of each of n members: Patarasuk and Yuan 2009,
-    doi:10.1016/j.jpdc.2008.09.002. A sharded training gathers the parameters twice and scatters the gradients once, in
-    every pass: Rajbhandari et al. 2020, arXiv:1910.02054, section 7. Between hosts, the link is that of the host.
+    doi:10.1016/j.jpdc.2008.09.002. Sharded training gathers the parameters twice and scatters the gradients once in
+    every pass: Rajbhandari et al. 2020, arXiv:1910.02054, section 7. Between hosts, the link is the host's network.
     """
     if gpus <= 1:
         return 0.0
@@ -73,9 +74,9 @@ def communication(load: Load, gpus: int, links: Links) -> float:
 
 
 def stragglers(gpus: int, jitter: float) -> float:
-    """The time of the slowest of N ranks, in times of the mean one: 1 + jitter sqrt(2 ln N).
+    """The time of the slowest of N ranks relative to the mean: 1 + jitter sqrt(2 ln N).
 
-    The expected maximum of N normal values: Cramér 1946, Mathematical Methods of Statistics, chapter 28.
+    This is the expected maximum of N normal values: Cramér 1946, Mathematical Methods of Statistics, chapter 28.
     """
     return 1.0 + jitter * math.sqrt(2 * math.log(gpus))
 
@@ -83,7 +84,7 @@ def stragglers(gpus: int, jitter: float) -> float:
 def step_seconds(load: Load, gpus: int, links: Links) -> float:
     """T(N) = compute s(N) + max(0, communication - overlap window), in seconds.
 
-    The window of an allreduce is the backward pass, of the last one if gradients are accumulated. That of a sharded
+    The window of an allreduce is the backward pass, or the last one if gradients are accumulated. The window of sharded
     training is the whole step. Sergeev and Del Balso 2018, arXiv:1802.05799; Li et al. 2020, arXiv:2006.15704.
     """
     window = load.compute if load.sharded else load.compute * BACKWARD / load.accumulation
@@ -92,9 +93,9 @@ def step_seconds(load: Load, gpus: int, links: Links) -> float:
 
 
 def with_measured(load: Load, seconds: float, gpus: int, links: Links) -> Load:
-    """``load`` with the computation for which a step on ``gpus`` GPUs takes the measured ``seconds``."""
+    """``load`` with the computation time with which a step on ``gpus`` GPUs takes the measured ``seconds``."""
     low, high = 0.0, seconds
-    for _ in range(40):  # a step takes longer if it computes longer
+    for _ in range(40):  # bisection works because the time of a step increases with the computation
         middle = (low + high) / 2
         if step_seconds(replace(load, compute=middle), gpus, links) < seconds:
             low = middle
@@ -105,16 +106,16 @@ def with_measured(load: Load, seconds: float, gpus: int, links: Links) -> Load:
 
 @dataclass(frozen=True)
 class Risk:
-    """The interruptions of a job, and their cost. Times are in seconds."""
+    """The interruptions of a job, and the time that they cost. Times are in seconds."""
 
     mtbf: float
     """The mean time between the interruptions of the job; infinite if there are none."""
     save: float
-    """How long the training stops for one checkpoint."""
+    """The time for which training stops for one checkpoint."""
     restart: float
-    """From an interruption until the first new step, without the queue."""
+    """The time from an interruption to the first new step, without the queue."""
     queue: float = 0.0
-    """The wait for hosts after an interruption."""
+    """The time of waiting for hosts after an interruption."""
 
 
 def overhead(risk: Risk, interval: float | None = None) -> float:
@@ -124,7 +125,8 @@ def overhead(risk: Risk, interval: float | None = None) -> float:
     doi:10.1016/j.future.2004.11.016.
 
     Args:
-        interval: seconds between checkpoints; None: the best ones.
+        risk: the interruptions, and the time that they cost.
+        interval: the seconds between checkpoints; None for the best interval.
     """
     if math.isinf(risk.mtbf):
         return risk.save / interval if interval else 0.0
@@ -137,5 +139,5 @@ def overhead(risk: Risk, interval: float | None = None) -> float:
 
 
 def effective_share(risk: Risk, interval: float | None = None) -> float:
-    """The share of a job's time that goes into steps that are kept (ETTR, goodput), from 0 to 1."""
+    """The share of a job's time in steps that are kept (ETTR, goodput), from 0 to 1."""
     return 1 / (1 + overhead(risk, interval))

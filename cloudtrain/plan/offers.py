@@ -1,4 +1,4 @@
-"""The hosts on which a job with N GPUs could run, on all platforms: with prices, quotas and what is free."""
+"""The hosts on all platforms on which a job with N GPUs could run, with prices, quotas and free GPUs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ Tables = Sequence["Sequence[PriceRow]"]
 
 @dataclass(frozen=True)
 class HostsOffered:
-    """So many equal hosts. None is what is not known."""
+    """A number of equal hosts. None means that a value is not known."""
 
     platform: str
     place: str
-    """A region, a cluster, a partition."""
+    """A region, a cluster or a partition."""
     hosts: int
-    """That the job needs."""
+    """The number of hosts that the job needs."""
     kind: str
     gpu: str
     gpus: int
-    """Of one host."""
+    """The number of GPUs of one host."""
     price: float | None = None
-    """Of an hour of all hosts, in ``currency``."""
+    """The price of an hour of all hosts, in ``currency``."""
     currency: str = ""
     source: str = ""
-    """Of the price, with its date."""
+    """The source of the price, with its date."""
     available: int | None = None
-    """Hosts that exist, or that the account may use together."""
+    """The number of hosts that exist, or that the account may use at the same time."""
     free_gpus: int | None = None
 
     @property
     def fits(self) -> bool | None:
-        """Whether the job can ever run there."""
+        """Whether there are enough hosts for the job, free or not; None if that is not known."""
         return None if self.available is None else self.available >= self.hosts
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,13 +50,14 @@ class HostsOffered:
 def find_offers(
     gpu: str, count: int, platforms: Sequence[str], problems: list[str], region: str = ""
 ) -> list[HostsOffered]:
-    """Hosts with ``count`` GPUs: first those that fit, and of those the cheapest.
+    """Hosts with ``count`` GPUs in total, sorted: those that fit are first, and of those the cheapest.
 
     Args:
-        gpu: a name in the table of hardware; empty for any.
-        platforms: those to look at.
-        problems: gets a sentence for each platform that does not answer.
-        region: of SageMaker; empty for the default one.
+        gpu: the name of a GPU in the table of hardware; empty for any GPU.
+        count: the number of GPUs.
+        platforms: the names of the platforms to query.
+        problems: a list to which a sentence is added for each platform that does not answer.
+        region: the AWS region of SageMaker; empty for the default region.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -77,7 +78,7 @@ def find_offers(
 
 
 def _order(offer: HostsOffered) -> tuple[Any, ...]:
-    """Prices in different currencies are not compared: those in one currency stay together."""
+    """The sort key of an offer. Prices in different currencies are not compared, but grouped by currency."""
     fits = {True: 0, None: 1, False: 2}[offer.fits]
     is_busy = offer.free_gpus is not None and offer.free_gpus < offer.hosts * offer.gpus
     price = float("inf") if offer.price is None else offer.price
@@ -97,7 +98,7 @@ def _order(offer: HostsOffered) -> tuple[Any, ...]:
 def _of_platform(
     tables: Tables, name: str, region: str, gpu: str, count: int
 ) -> tuple[list[HostsOffered], str]:
-    """The offers of one platform, and what could not be had."""
+    """The offers of one platform, and a sentence about what is missing; empty if nothing is."""
     if name == "sagemaker":
         return _of_sagemaker(tables, region, gpu, count)
     if name == "local":
@@ -123,7 +124,7 @@ def _of_platform(
 
 
 def _of_sagemaker(tables: Tables, region: str, gpu: str, count: int) -> tuple[list[HostsOffered], str]:
-    """The types of the table, with the quotas of the account if its credentials allow to see them."""
+    """The instance types in the table, with the account's quotas if its credentials permit reading them."""
     from cloudtrain.plan.inputs import region_of
 
     region, problem = region or region_of("sagemaker"), ""
@@ -148,7 +149,7 @@ def _of_sagemaker(tables: Tables, region: str, gpu: str, count: int) -> tuple[li
 
 
 def _quotas(region: str) -> dict[str, int]:
-    """By instance type. Raises PlatformError if there are no credentials, or they do not allow it."""
+    """The quota of each instance type. Raises PlatformError if credentials are missing, or do not permit this."""
     import boto3
 
     from cloudtrain.platforms.sagemaker import SageMakerPlatform
@@ -161,7 +162,7 @@ def _of_this_machine(tables: Tables, count: int) -> Iterator[HostsOffered]:
     from cloudtrain.contract.host import gpu_count
 
     gpus = gpu_count()
-    if gpus >= count:  # which kind they are is not known without the driver
+    if gpus >= count:  # their kind is not known without the driver
         price = _price(tables, "local", 1, gpus)
         yield HostsOffered("local", "this machine", 1, "", "", gpus, *price, 1)
 
@@ -180,7 +181,7 @@ def _price(
 
 
 def is_named(gpu: str, name: str) -> bool:
-    """Whether a platform's ``name`` of a GPU means ``gpu``.
+    """Whether ``name``, a platform's name of a GPU, means ``gpu``.
 
     >>> is_named("A10", "NVIDIA-A100-SXM4-80GB"), is_named("A100", "NVIDIA-A100-SXM4-80GB"), is_named("H100", "h100nvl")
     (False, True, True)
@@ -189,7 +190,8 @@ def is_named(gpu: str, name: str) -> bool:
 
 
 def reachable_platforms() -> list[str]:
-    """The platforms that can be queried and that this user seems to have. Prices of SageMaker are in a table."""
+    """The platforms that can be queried and seem to be available to this user. SageMaker always is, because its prices
+    are in a table."""
     from cloudtrain.platforms.reach import found_here
 
     found = {*found_here(), "sagemaker"}

@@ -1,4 +1,4 @@
-"""The file of a plan, from which a job is submitted."""
+"""The file of a plan, with which a job can be submitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudtrain.plan.choose import Plan
 
 LARGEST = 1 << 20
-"""Bytes of a plan that are read."""
+"""The most bytes of a plan that are read."""
 
 
 def write_plan(path: str, plan: Plan) -> None:

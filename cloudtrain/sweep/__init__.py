@@ -1,8 +1,8 @@
-"""Sweeps: many jobs of one description, whose hyperparameters are chosen to find the best value of a metric.
+"""Sweeps: many jobs with one description, whose hyperparameters are chosen to find the best value of a metric.
 
-A trial is a job like any other. `controller` chooses, submits and watches trials, in a process that outlives the
-terminal. The events of a sweep, in a file that is only appended to, are the truth about it (`journal`). Everything
-else, such as the study of Optuna, is rebuilt from them.
+A trial is an ordinary job. `controller` chooses, submits and watches trials, in a process that outlives the terminal.
+The source of truth about a sweep is an append-only file of events (`journal`). Everything else, such as Optuna's study,
+is rebuilt from them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The controller of a sweep: chooses trials, submits them as jobs, and learns from their ends.
+"""The controller of a sweep: chooses trials, submits them as jobs, and learns from their results.
 
-Every step is an event in the journal. A controller that is killed between any two of them leaves a sweep that another
-one continues: a trial that was chosen, and has no job, is submitted; a job that exists under the name of its trial, and
-belongs to the sweep, is adopted.
+Every step is an event in the journal. If a controller is killed between any two of them, another one can continue the
+sweep: it submits a trial that was chosen but has no job, and adopts a job of the sweep that exists under the name of a
+trial.
 """
 
 from __future__ import annotations
@@ -68,38 +68,40 @@ from cloudtrain.sweep.values import kept
 
 POLL_SECONDS, LONGEST_POLL_SECONDS = 0.1, 2.0
 LONGEST_PAUSE = 60.0
-"""Between two attempts to reach a platform, or to write an event, that failed."""
+"""The longest pause, in seconds, after a failure to reach a platform or to write an event."""
 SILENT_TRIALS = 3
-"""Completed trials without the metric, after which a sweep ends that has never seen it."""
+"""The number of completed trials without the metric after which a sweep ends, if no trial has reported it."""
 SCRATCH = ".hand-on-"
-"""How the names of folders begin in which a checkpoint is on its way to a child."""
+"""The prefix of the names of temporary folders in which a checkpoint is copied to a child."""
 REFUSED_TRIALS = 3
-"""Trials in a row that the platform refuses, after which the sweep ends."""
+"""The number of consecutive trials refused by the platform after which the sweep ends."""
 GONE_LOOKS = 5
-"""How often a platform must deny to know a submitted job before the trial counts as lost."""
+"""The number of consecutive looks that must not find a submitted job before its trial counts as lost."""
 MOST_WITHDRAWALS = 3
-"""How often a trial is submitted again whose job has failed because its submission was interrupted."""
+"""The most times that a trial is resubmitted because its submission was interrupted."""
 PAUSE_OF_LOOKS = 10
-"""Between two looks at the values of a trial, in the time that one takes: those of a long trial are many."""
+"""The pause between two looks at the values of a trial, as a multiple of the time that a look takes, because a long
+trial has many values."""
 MOST_DEFECTS = 10
-"""Unexpected exceptions, such as of an answer that is not as expected, in a row, after which the sweep ends."""
+"""The number of consecutive unexpected exceptions, for example from a malformed answer, after which the sweep ends."""
 
 
 def control(
     journal: Journal, platform: Platform | None = None, show: Callable[[Trial, Trials], object] | None = None
 ) -> None:
-    """Run the sweep to its end. The caller owns the journal.
+    """Run the sweep to its end. The caller must own the journal.
 
     Raises DamagedEvents if there is no state to continue, Replaced if another process controls the sweep now.
 
-    SIGINT stops it as `Journal.request_stop` does: once, there are no further trials; twice, those that run end.
+    The first SIGINT stops the sweep from starting further trials, the second also stops the running ones: see
+    `Journal.request_stop`.
 
     Args:
-        platform: the platform of the trials, where it is not to be found by its name.
+        platform: the platform of the trials, if it cannot be found by its name.
         show: called with each trial that ends.
     """
     pause, defects, problem = POLL_SECONDS, 0, ""
-    for left in journal.folder.glob(f"{SCRATCH}*"):  # by a controller that was killed
+    for left in journal.folder.glob(f"{SCRATCH}*"):  # of a controller that was killed
         shutil.rmtree(left, ignore_errors=True)
     with _interrupts(journal):
         while True:
@@ -115,7 +117,7 @@ def control(
             except (DamagedEvents, Replaced):
                 raise
             except (CloudtrainError, OSError) as error:
-                _log(str(error))  # such as a full disk: what is in memory may not be true
+                _log(str(error))  # such as a full disk; the state in memory may be wrong
             except Exception as error:
                 _log(traceback.format_exc())
                 defects += 1
@@ -137,7 +139,7 @@ def _log(text: str) -> None:
 @contextlib.contextmanager
 def _interrupts(journal: Journal) -> Iterator[None]:
     def interrupted(_number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(OSError):  # a full disk: this process remembers it
+        with contextlib.suppress(OSError):  # a full disk; the request is kept in memory
             journal.request_stop(min(journal.requested_stop() + 1, STOP_TRIALS))
 
     before = signal.signal(signal.SIGINT, interrupted)
@@ -148,7 +150,7 @@ def _interrupts(journal: Journal) -> Iterator[None]:
 
 
 class Controller:
-    """Its memory follows from the events: a new one continues where the last one ended."""
+    """A controller. Its state is rebuilt from the events, so that a new one continues where the last one ended."""
 
     def __init__(
         self,
@@ -165,9 +167,9 @@ class Controller:
         self._is_listed = platform is None
         self._suggestions: Suggestions = suggestions(self.plan, self.trials.all)
         self._reported: dict[int, int] = {}
-        """How many values of each running trial were looked at."""
+        """The number of values of each running trial that were looked at."""
         self._unread: dict[int, float] = {}
-        """The monotonic time until which the values of a running trial are not looked at again."""
+        """The monotonic time of the next look at the values of each running trial."""
         self._upkeep: dict[int, contextlib.ExitStack] = {}
         self._gone: dict[int, int] = {}
         self._stopped: set[int] = set()
@@ -188,7 +190,7 @@ class Controller:
                 held.close()
 
     def turn(self) -> bool:
-        """Look at all trials, and start those that can start. Returns whether anything has happened.
+        """Look at all trials, and start those that can start. Returns whether anything has changed.
 
         Raises Replaced.
         """
@@ -213,7 +215,7 @@ class Controller:
         self.trials.add(self.journal.append(event, **values))
 
     def _problem(self) -> str:
-        """Why no further trials make sense; empty if they do."""
+        """The reason why further trials make no sense; empty if they do."""
         ended = [trial for trial in self.trials.all[self.trials.continued_at :] if trial.has_ended]
         silent = [trial for trial in ended if trial.status == NO_VALUE]
         if len(silent) >= SILENT_TRIALS and not any(trial.value is not None for trial in ended):
@@ -247,16 +249,16 @@ class Controller:
         return started
 
     def _has_place(self, trial: Trial) -> bool:
-        """Whether a trial that was asked for earlier can have a place: meanwhile, ``parallel`` may have become less."""
+        """Whether a slot is free for a trial that was chosen earlier, because ``parallel`` may be less since then."""
         slot = self.trials.slot_of(trial)
         if slot is not None and slot != trial.slot:
-            self._record("placed", trial=trial.number, slot=slot)  # now: its job may be adopted by another
+            self._record("placed", trial=trial.number, slot=slot)  # before its job can be adopted
         return slot is not None
 
     def _adopt_asked(self) -> bool:
         """Adopt the jobs of trials that were being submitted. Returns whether it is known which of them exist.
 
-        Those that do not exist are submitted if the sweep is continued.
+        The others are submitted when the sweep continues.
         """
         if time.monotonic() < self._retry_at:
             return False
@@ -265,14 +267,14 @@ class Controller:
                 if self._adopted(trial):
                     self._record("submitted", trial=trial.number)
             except JobExists:
-                continue  # it belongs to something else
+                continue  # the job does not belong to the sweep
             except CloudtrainError as error:
                 self._retry_later(error)
                 return False
         return True
 
     def _submit(self, trial: Trial) -> bool:
-        """Submit a job that was not to be found. Returns whether that has succeeded or failed for good."""
+        """Submit the job of a trial that has none. Returns false if the submission has to be retried later."""
         try:
             try:
                 self._submit_job(trial)
@@ -302,9 +304,10 @@ class Controller:
             self.platform.warm_up()
 
     def _hand_on(self, trial: Trial, parent: Trial, uri: str) -> None:
-        """Copy a checkpoint of a parent to its child, which is about to be submitted.
+        """Copy a checkpoint of a parent to its child before the child is submitted.
 
-        Raises InvalidJob if the parent has ended without one, StorageError if there is none yet, or to try again.
+        Raises InvalidJob if the parent has ended without a checkpoint, StorageError if there is none yet or the copy
+        has to be retried.
         """
         from cloudtrain.sweep.population import hand_on
 
@@ -312,7 +315,7 @@ class Controller:
         try:
             with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self.journal.folder) as scratch:
                 step = hand_on(given, uri, trial.attributes.get("parent_step"), Path(scratch))
-        except CheckpointError as error:  # the parent has deleted it meanwhile: it has a newer one
+        except CheckpointError as error:  # the parent has deleted it meanwhile, because it has a newer one
             raise StorageError(f"the checkpoint of {parent.name} cannot be handed on: {error}") from error
         except OSError as error:
             raise StorageError(f"the checkpoint of {parent.name} cannot be copied: {error}") from error
@@ -327,11 +330,11 @@ class Controller:
         self._retry_at = time.monotonic() + self._pause
 
     def _adopted(self, trial: Trial) -> bool:
-        """Whether the job of a trial exists: its controller was killed when it had submitted it, or had no answer.
+        """Whether the job of a trial exists, because a controller was killed after submitting it, or got no answer.
 
         Raises:
-            JobExists: the job of this name belongs to something else.
-            InDoubt: its submission was interrupted: it is being removed, to be submitted again.
+            JobExists: the job of this name does not belong to the sweep.
+            InDoubt: its submission was interrupted. The job is being removed, and is then resubmitted.
         """
         try:
             self.platform.describe(trial.name)
@@ -348,7 +351,7 @@ class Controller:
     # watch
 
     def _described(self) -> list[tuple[Trial, JobDescription | CloudtrainError]]:
-        """The trials that have a job, with its state, or why that is unknown."""
+        """The trials that have a job, with its description, or the error if the platform does not provide it."""
         running = [trial for trial in self.trials.open if trial.status != ASKED]
         names = [trial.name for trial in running]
         if isinstance(self.platform, Outlines):
@@ -392,10 +395,10 @@ class Controller:
             self._stopped.add(trial.number)
 
     def _prune(self, trial: Trial) -> bool:
-        """Show the pruner the new values of a running trial, and stop the trial if it says so."""
+        """Report the new values of a running trial to the pruner, and stop the trial if the pruner decides so."""
         values = self._new_values(trial)
         if not values and trial.values and self._suggestions.compares:
-            step = max(trial.values)  # the other trials may have reached it since
+            step = max(trial.values)  # other trials may have reached it since then
             values = [(step, trial.values[step])]
         for step, value in values:
             trial.values[step] = value
@@ -406,7 +409,7 @@ class Controller:
         return False
 
     def _new_values(self, trial: Trial, *, is_last: bool = False) -> list[tuple[int, float]]:
-        """The values since the last look. Looks are rare where one takes long, except for the last one."""
+        """The values since the last look. If looks take long, they are rare, but the last one always takes place."""
         began = time.monotonic()
         if not isinstance(self.platform, Metrics) or (
             began < self._unread.get(trial.number, 0) and not is_last
@@ -425,13 +428,13 @@ class Controller:
         if isinstance(found, CloudtrainError) or not found.status.is_final:
             return False
         if self.plan.prunes and trial.pruned_at is None:
-            # the pruner compares later trials with them
+            # the pruner compares later trials with these values
             for step, number in self._new_values(trial, is_last=True):
                 trial.values[step] = number
                 self._suggestions.report(trial.number, step, number)
         try:
             if self._was_interrupted(trial, found):
-                # `_adopted` removes its job, also after a kill
+                # `_adopted` removes the job, even if this controller is killed
                 self._record("withdrawn", trial=trial.number)
                 return True
         except PlatformError:
@@ -441,17 +444,17 @@ class Controller:
         failure = str(found.failure.failure_class) if found.failure else None
         try:
             cost = self.platform.cost(found) if isinstance(self.platform, Prices) else None
-        except PlatformError:  # asked again with the next look, which the other trials do not wait for
+        except PlatformError:  # retried at the next look, so that other trials do not wait
             return False
         known = (cost.amount, cost.currency) if cost else (None, None)
         self._end(trial, status, why, value, failure, *known)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no one reads them here
+            warnings.simplefilter("ignore")  # they have no reader here
             freeze(self.platform, found)
         return True
 
     def _was_interrupted(self, trial: Trial, found: JobDescription) -> bool:
-        """Whether a job that has failed was never submitted, and is to be submitted again."""
+        """Whether a job has failed because its submission was interrupted, so that it has to be resubmitted."""
         if found.status != JobStatus.FAILED or found.started_at or trial.withdrawals >= MOST_WITHDRAWALS:
             return False
         return isinstance(self.platform, Withdrawal) and self.platform.was_interrupted(trial.name)
@@ -490,7 +493,7 @@ REFUSED = "not submitted"
 
 
 def _outcome(trial: Trial, found: JobDescription, metric: str) -> tuple[str, str]:
-    """How a trial has ended, and why it has no value or failed."""
+    """The status of a trial that has ended, and the reason if it has no value or failed."""
     if found.status == JobStatus.COMPLETED:
         if usable(found.metrics.get(metric)) is not None:
             return COMPLETED, ""

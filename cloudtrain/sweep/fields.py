@@ -1,4 +1,4 @@
-"""The jobs of trials: the fields of the sweep, with the parameters, the name and the place of one trial."""
+"""The fields of the jobs of trials: those of the sweep, with the parameters, the name and the place of one trial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SWEEP_VARIABLE, TRIAL_VARIABLE = "CLOUDTRAIN_SWEEP", "CLOUDTRAIN_TRIAL"
 
 
 def trial_fields(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
-    """The fields of the job of a trial: those of the sweep, with its name, parameters and checkpoints."""
+    """The fields of a trial's job: those of the sweep, with the trial's name, parameters and checkpoint URI."""
     fields = dict(plan.fields)
     fields["job_name"] = trial.name
     fields["platform"] = plan.platform
@@ -28,13 +28,13 @@ def trial_fields(plan: SweepPlan, trial: Trial) -> dict[str, Any]:
     caps = [cap for cap in (fields.get("max_cost"), trial.max_cost) if cap is not None]
     if caps:
         fields["max_cost"] = min(caps)
-    if fields.get("checkpoint_s3_uri"):  # trials are different trainings: none resumes from another
+    if fields.get("checkpoint_s3_uri"):  # each trial has its own, so that none resumes from another
         fields["checkpoint_s3_uri"] = join_uri(fields["checkpoint_s3_uri"], trial.name)
     return fields
 
 
 def placed_fields(plan: SweepPlan, trial: Trial, platform: Platform) -> Mapping[str, Any]:
-    """`trial_fields` with machines and GPUs that no other trial uses meanwhile. Raises InvalidJob."""
+    """`trial_fields` with machines and GPUs that no concurrent trial uses. Raises InvalidJob."""
     fields = trial_fields(plan, trial)
     if not isinstance(platform, Places):
         return fields
@@ -42,7 +42,7 @@ def placed_fields(plan: SweepPlan, trial: Trial, platform: Platform) -> Mapping[
 
 
 def check_places(plan: SweepPlan, platform: Platform) -> None:
-    """Raises InvalidJob if not all trials that run at the same time have their own machines and GPUs."""
+    """Raises InvalidJob if concurrent trials would have to share machines or GPUs."""
     if isinstance(platform, Places):
         for slot in range(plan.parallel):
             platform.placed(plan.fields, slot, plan.parallel, plan.trials_per_host)
@@ -55,10 +55,13 @@ def check_places(plan: SweepPlan, platform: Platform) -> None:
 
 
 def check_shares(before: SweepPlan, after: SweepPlan, trials: Sequence[Trial], platform: Platform) -> None:
-    """Raises InvalidJob if another ``parallel`` moves the shares of hosts, and a trial may still run in its old one.
+    """Raises InvalidJob if a new ``parallel`` moves the shares of hosts while a trial may still run in its old share.
 
     Args:
-        trials: those that have not ended, as far as the sweep knows.
+        before: the old plan.
+        after: the new plan.
+        trials: the trials without an end in the events of the sweep.
+        platform: the platform of the trials.
     """
     if not trials or not isinstance(platform, Places) or not _have_moved(before, after, platform):
         return
@@ -79,12 +82,12 @@ def _have_moved(before: SweepPlan, after: SweepPlan, platform: Places) -> bool:
     )
     try:
         return [platform.placed(*one) for one in new] != [platform.placed(*one) for one in old]
-    except InvalidJob:  # the old ones are no longer there, such as a GPU
+    except InvalidJob:  # resources of the old plan, such as a GPU, no longer exist
         return True
 
 
 def _may_run(name: str, platform: Platform) -> bool:
-    """Whether a job has not ended; also true where that is unknown."""
+    """Whether a job has not ended; true if that is unknown."""
     try:
         return not platform.describe(name).status.is_final
     except JobNotFound:

@@ -22,21 +22,21 @@ from cloudtrain.storage.atomic import replace_file
 
 EVENTS, LOCK, OWNER, STOP, SOURCE, LOG = "events.jsonl", "lock", "owner", "stop", "source", "controller.log"
 CHECKPOINTS = "checkpoints"
-"""The folder of a sweep for the checkpoints of a population, unless the job names another place."""
+"""The folder in a sweep's folder for the checkpoints of a population, unless the job specifies another place."""
 READER_SECONDS = 2.0
-"""How long a lock without a living owner is waited for: a process that looks at the sweep holds it for a moment."""
+"""The time to wait for a lock whose owner is dead, because a process that looks at the sweep holds it for a moment."""
 ENDING_SECONDS = 30.0
-"""How long the owner of a sweep that has finished is waited for: it is about to end."""
+"""The time to wait for the owner of a finished sweep, which is about to exit."""
 BEAT_SECONDS = 5.0
-"""How often the owner shows that it lives, for machines on which its lock is not seen."""
+"""The interval between the owner's heartbeats, for machines on which its lock is not visible."""
 SILENT_SECONDS = 60.0
-"""After so long without a beat, an owner on another machine counts as ended."""
+"""An owner on another machine without a heartbeat for this time counts as dead."""
 WATCHED_BEATS = 3
-"""For how many beats a silent owner is watched."""
+"""The number of heartbeat intervals for which a silent owner is watched."""
 LARGEST_SKEW = 86400.0
-"""By how many seconds the clocks of two machines may differ, time zones included."""
+"""The most seconds by which the clocks of two machines may differ, including wrong time zones."""
 STOP_ASKING, STOP_TRIALS = 1, 2
-"""How a sweep is stopped: it starts no further trials; it also stops those that run."""
+"""The ways to stop a sweep: start no further trials, or also stop those that are running."""
 
 
 def sweeps_home() -> Path:
@@ -45,7 +45,7 @@ def sweeps_home() -> Path:
 
 
 def sweeps_of(jobs: Iterable[str]) -> list[str]:
-    """The sweeps of this machine whose trials are among these names of jobs, in their order."""
+    """The sweeps of this machine that have trials among ``jobs``, in the order of ``jobs``."""
     try:
         known = set(os.listdir(sweeps_home()))
     except OSError:
@@ -55,46 +55,47 @@ def sweeps_of(jobs: Iterable[str]) -> list[str]:
 
 
 class _Beat(NamedTuple):
-    """The last beat of an owner on another machine, as this process has seen it."""
+    """The last heartbeat of an owner on another machine that this process has seen."""
 
     mtime: float
     since: float
-    """When it was seen first, by ``time.monotonic``."""
+    """The time when it was first seen, by ``time.monotonic``."""
     followed: bool
-    """Whether it came after another one that was seen."""
+    """Whether this process saw an earlier one."""
 
 
 _beats: dict[str, _Beat] = {}
-"""By folder: views look at a sweep again and again, each time by another `Journal`."""
+"""The last heartbeat by folder. It is global, because views look at a sweep repeatedly, each time with a new
+`Journal`."""
 
 
 def see_owners(names: Iterable[str]) -> None:
-    """Look at the beats of these sweeps, so that silent owners are watched at the same time, not one after another."""
+    """Look at the heartbeats of these sweeps, so that silent owners are watched concurrently, not one after another."""
     for name in names:
-        with contextlib.suppress(CloudtrainError):  # of one that cannot be read
+        with contextlib.suppress(CloudtrainError):  # a sweep that cannot be read
             found = Journal.named(name)
             beat = _Beat(found._beaten_at(), time.monotonic(), followed=False)
             _beats.setdefault(str(found.folder), beat)
 
 
 class Replaced(PlatformError):
-    """Another process controls the sweep now: this one was silent for too long, on a machine whose locks others do
-    not see."""
+    """Another process has taken over the sweep, because this one sent no heartbeat for too long, on a machine whose
+    locks are not visible to others."""
 
 
 class Journal:
-    """One sweep. Its events are only appended, by one process, which holds the lock."""
+    """The folder of one sweep. Events are only appended, and only by the process that holds the lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.name
         self._stop = 0
         self._owned_as: dict[str, Any] | None = None
-        """How this process has shown itself when it took the sweep: the name of a machine may change."""
+        """The record of this process as the owner, from when it took the sweep, as a machine's name may change."""
 
     @classmethod
     def named(cls, name: str) -> Journal:
-        """The sweep of this machine with this name. Raises JobNotFound."""
+        """The sweep of this machine with this name. Raises JobNotFound, PlatformError."""
         found = cls(sweeps_home() / name)
         if clean(name) != name or not (found.folder / EVENTS).is_file():
             raise JobNotFound(
@@ -108,10 +109,10 @@ class Journal:
         return found
 
     def append(self, event: str, **values: Any) -> dict[str, Any]:
-        """Add an event, and wait until it is on disk.
+        """Append an event, and wait until it is on disk.
 
         Raises:
-            StorageError: the event may then be there in part.
+            StorageError: the event cannot be written; a part of it may be on disk.
             Replaced: another process controls the sweep.
         """
         self.check_owner()
@@ -128,13 +129,13 @@ class Journal:
         return record
 
     def check_owner(self) -> None:
-        """Raises Replaced if this process has controlled the sweep, and another one does now."""
+        """Raises Replaced if another process has taken over the sweep from this one."""
         owner = self.owner() if self._owned_as else None
         if owner not in (None, self._owned_as):
             raise Replaced(f"sweep {self.name} has another controller now: {_shown(owner)}")
 
     def read(self, start: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """The whole events from a position, and the position after them; without lines that a full disk has cut."""
+        """The complete events from a position on, and the position after them. Lines cut by a full disk are skipped."""
         try:
             with open(self.folder / EVENTS, "rb") as file:
                 file.seek(start)
@@ -151,10 +152,10 @@ class Journal:
         return events, start + len(whole)
 
     def request_stop(self, how: int) -> None:
-        """Ask the controller to stop: `STOP_ASKING` or `STOP_TRIALS`."""
+        """Request that the controller stops: `STOP_ASKING` or `STOP_TRIALS`."""
         try:
             replace_file(self.folder / STOP, str(how).encode())
-        except OSError:  # such as a full disk: at least this process remembers it
+        except OSError:  # such as a full disk; keep it at least in memory
             self._stop = how
             raise
 
@@ -170,7 +171,7 @@ class Journal:
 
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
-        """Be the one controller of the sweep. Raises PlatformError, which names the other one."""
+        """Own the sweep as its only controller. Raises PlatformError, with the owner, if there is another one."""
         descriptor, ended, mine = open_to_append(self.folder / LOCK, 0o600), Event(), _this_process()
         try:
             self._take(descriptor)
@@ -195,8 +196,8 @@ class Journal:
             while not (is_free := lock(descriptor, wait=False)):
                 if time.monotonic() > deadline or (self._owner_may_live() and not has_finished):
                     break
-                time.sleep(READER_SECONDS / 100)  # `is_alive` of another process holds it for a moment
-        except OSError:  # no locks here: the record of the owner decides
+                time.sleep(READER_SECONDS / 100)  # another process may hold it for a moment, in `is_alive`
+        except OSError:  # the file system has no locks, so the record of the owner decides
             is_free = self._is_elsewhere() or not self._owner_may_live()
         if not is_free or self._beats_elsewhere():
             raise PlatformError(
@@ -205,7 +206,7 @@ class Journal:
             )
 
     def _has_finished(self) -> bool:
-        """Whether the last event is that the sweep has finished, so that nothing but a continuation follows."""
+        """Whether the sweep has finished, so that only a continuation can add events."""
         try:
             events, _position = self.read()
         except StorageError:
@@ -219,9 +220,9 @@ class Journal:
                     os.utime(self.folder / OWNER)
 
     def _beaten_at(self) -> float:
-        """When the owner has shown last that it lives, in seconds since the epoch; 0 if there is none.
+        """The time of the owner's last heartbeat, in seconds since the epoch; 0 if there is no owner.
 
-        The file is opened, because NFS may show an old time of a file that is not.
+        The file is opened, because NFS may otherwise return an old modification time.
         """
         try:
             with open(self.folder / OWNER, "rb") as file:
@@ -234,11 +235,11 @@ class Journal:
         return owner is not None and owner.get("host") != _this_process()["host"]
 
     def _beats_elsewhere(self) -> bool:
-        """Whether a process on another machine controls the sweep. On many clusters, its lock is not seen here."""
+        """Whether a process on another machine controls the sweep. On many clusters, its lock is not visible here."""
         return self._beats_after(self._beaten_at(), time.monotonic() + WATCHED_BEATS * BEAT_SECONDS)
 
     def _beats_after(self, mtime: float, deadline: float) -> bool:
-        """Whether an owner on another machine beats before the deadline."""
+        """Whether an owner on another machine sends a heartbeat before the deadline."""
         while self._is_elsewhere() and time.monotonic() < deadline:
             if (found := self._beaten_at()) != mtime:
                 _beats[str(self.folder)] = _Beat(found, time.monotonic(), followed=True)
@@ -247,9 +248,9 @@ class Journal:
         return False
 
     def _has_beaten(self, *, wait: bool) -> bool:
-        """Whether the owner on another machine has beaten in the last `SILENT_SECONDS`.
+        """Whether the owner on another machine has sent a heartbeat in the last `SILENT_SECONDS`.
 
-        The clock of that machine may differ from this one. So a beat that looks old is compared with others only.
+        As the clock of that machine may differ, a heartbeat that seems to be old is only compared with earlier ones.
         """
         mtime, now = self._beaten_at(), time.monotonic()
         age = abs(time.time() - mtime)
@@ -264,11 +265,11 @@ class Journal:
         return (not wait and now < until) or self._beats_after(mtime, until)
 
     def is_alive(self, *, wait: bool = True) -> bool:
-        """Whether a process controls the sweep; also true where that is unknown.
+        """Whether a process controls the sweep; true if that is unknown.
 
         Args:
-            wait: whether to watch a silent owner on another machine until it is known. A view that looks again may
-                leave it for later looks.
+            wait: whether to watch a silent owner on another machine until the answer is known. A view that looks
+                repeatedly may leave that to later looks.
         """
         try:
             descriptor = os.open(self.folder / LOCK, os.O_RDWR)
@@ -283,11 +284,11 @@ class Journal:
             return self._owner_may_live(wait=wait)
         finally:
             os.close(descriptor)
-        # without the lock: the owner may be watched for seconds
+        # the lock is released, because watching the owner may take seconds
         return self._is_elsewhere() and self._owner_may_live(wait=wait)
 
     def owner(self) -> dict[str, Any] | None:
-        """The process that controls the sweep, or did when it was killed."""
+        """The record of the process that controls the sweep, or controlled it until it was killed."""
         try:
             found = json.loads(read_regular(self.folder / OWNER, 10_000))
         except (OSError, ValueError):
@@ -309,6 +310,6 @@ def _shown(owner: dict[str, Any] | None) -> str:
 
 
 def _this_process() -> dict[str, Any]:
-    import socket  # a list of jobs looks for sweeps, and needs none
+    import socket  # here, because a list of jobs imports this module, and does not need it
 
     return {"pid": os.getpid(), "host": socket.gethostname(), "identity": identity(os.getpid())}

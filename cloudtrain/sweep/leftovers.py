@@ -1,4 +1,4 @@
-"""Checkpoints of populations on this machine that may be removed."""
+"""Finds the checkpoints of populations on this machine that can be removed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from cloudtrain.sweep.trials import read_trials
 def old_checkpoints(before: float, ends: JobEnds) -> Iterator[Leftover]:
     """The checkpoints of sweeps whose last event was before ``before``, in seconds since the epoch.
 
-    A sweep is left alone that has a controller or an open trial, or that belongs to another user. Nothing while a job
-    runs: it may be one that trains the best trial longer.
+    Sweeps with a controller or an open trial, and those of other users, are skipped. While a job is running, nothing is
+    returned, because the job may continue the best trial.
     """
     for name in sweep_names():
-        with contextlib.suppress(CloudtrainError, OSError):  # unknown, or of another user
+        with contextlib.suppress(CloudtrainError, OSError):  # unreadable, or another user's
             journal = Journal.named(name)
             folder = journal.folder / CHECKPOINTS
             if _is_own(folder) and os.stat(journal.folder / EVENTS).st_mtime < before and _has_ended(journal):
@@ -46,7 +46,7 @@ def old_checkpoints(before: float, ends: JobEnds) -> Iterator[Leftover]:
 
 
 def _remove(journal: Journal) -> None:
-    """Raises PlatformError if the sweep has been continued meanwhile: its trials need the checkpoints."""
+    """Raises PlatformError if the sweep has been continued meanwhile, because its trials need the checkpoints."""
     with journal.owned():
         if read_trials(journal).open:
             raise PlatformError(f"sweep {journal.name} has been continued")

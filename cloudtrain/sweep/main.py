@@ -1,4 +1,4 @@
-"""The background process that controls a sweep. Its standard input is a socket, on which it gets the sweep's name."""
+"""The background process that controls a sweep. Its standard input is a socket, which provides the sweep's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a sweep: validated once, stored in its first event."""
+"""The plan of a sweep, which is validated once and stored in its first event."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Options(TypedDict, total=False):
 
 
 FIELDS = tuple(sorted((*Options.__annotations__, "metric", "space")))
-"""The fields of ``sweep`` in a job file, and arguments of `Sweep`."""
+"""The fields of ``sweep`` in a job file, which are also arguments of `Sweep`."""
 
 DEFAULT_TRIALS = 20
 LARGEST_CAP = 1e12
-"""The largest ``max_cost``, as of a job."""
+"""The largest ``max_cost``, which is the same as for a job."""
 _GREATER_IS_BETTER = re.compile(
     r"acc|f1|auc|score|precision|recall|bleu|rouge|reward|return|iou|dice|map|r2|ndcg"
 )
@@ -60,22 +60,23 @@ class SweepPlan:
     metric: str
     goal: str
     trials: int
-    """The number of trials, over all continuations."""
+    """The total number of trials, including those of continuations."""
     parallel: int = 1
     sampler: str = "tpe"
     pruner: str | None = None
     prune_after: int = 1
-    """The step at which a trial can be pruned first. The sampler ``pbt`` compares trials after each so many steps."""
+    """The first step at which a trial can be pruned. The sampler ``pbt`` compares trials at multiples of it."""
     seed: int = 0
     max_cost: float | None = None
-    """The most that all trials may cost together, in the currency of their price."""
+    """The most that all trials may cost in total, in the currency of their price."""
     trials_per_host: int | None = None
-    """How many trials share a host and its GPUs; None: none does, or on this machine all that run at the same time."""
+    """The number of trials that share a host and its GPUs. None: hosts are not shared; on this machine, all concurrent
+    trials share it."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """The job that trials vary, ready for `cloudtrain.submission.prepare` in any folder."""
     platform: str = ""
     id: str = ""
-    """Random: it is in the environment of each trial, and shows which jobs belong to the sweep."""
+    """A random id in the environment of each trial, which shows that the job belongs to the sweep."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "space": to_document(self.space)}
@@ -94,12 +95,12 @@ class SweepPlan:
 
     @property
     def prunes(self) -> bool:
-        """Whether trials may end early, and so their values are looked at while they run."""
+        """Whether trials may be ended early, so that their values are looked at while they run."""
         return self.pruner is not None or self.sampler == "pbt"
 
 
 def make_plan(name: str, space: Any, metric: str | None, **options: Unpack[Options]) -> SweepPlan:
-    """Check all of it, and fill in what is not given. Raises InvalidJob."""
+    """Check the arguments, and fill in defaults. Raises InvalidJob."""
     found = _checked_space(space)
     if not isinstance(metric, str) or not metric.strip():
         raise InvalidJob(
@@ -146,7 +147,7 @@ def _check_choice(label: str, value: Any, known: Sequence[str]) -> None:
 
 
 def changed(plan: SweepPlan, *, more: int = 0, space: Any = None, parallel: int | None = None) -> SweepPlan:
-    """``plan`` with ``more`` trials, another space, or another parallelism. Raises InvalidJob."""
+    """``plan`` with ``more`` trials, a new space, or a new ``parallel``. Raises InvalidJob."""
     plan = replace(plan, space=_checked_space(space)) if space else plan
     points = combinations(plan.space) if plan.sampler == "grid" and not space else MOST_COMBINATIONS
     if plan.sampler == "grid" and space:
@@ -165,7 +166,7 @@ def changed(plan: SweepPlan, *, more: int = 0, space: Any = None, parallel: int 
 
 
 def _check_population(plan: SweepPlan) -> None:
-    """Raises InvalidJob if a plan with the sampler ``pbt`` has no population that can change."""
+    """Raises InvalidJob if a plan with the sampler ``pbt`` has no population that can evolve."""
     if plan.pruner is not None:
         raise InvalidJob(
             f"pruner: the sampler pbt itself ends the worst trials, not {plan.pruner}",
@@ -186,7 +187,7 @@ def _check_population(plan: SweepPlan) -> None:
 
 
 def _checked_space(given: Any) -> Space:
-    """A space without secrets: the values of hyperparameters are stored, and shown everywhere."""
+    """The space, which must not contain secrets, because hyperparameters are stored and shown everywhere."""
     space = read_space(given)
     for name, one in space.items():
         values = one.values if isinstance(one, Choices) else ()
@@ -220,13 +221,13 @@ def _goal(metric: str, goal: str | None) -> str:
 
 
 def check_metric(plan: SweepPlan, text: str) -> None:
-    """Refuse a metric that nothing reports: no regular expression, and no line of the source.
+    """Refuse a metric that neither a metric definition nor the source contains.
 
     Args:
         text: the source of the job.
 
     Raises:
-        InvalidJob: it would never have a value.
+        InvalidJob: the metric would never have a value.
     """
     definitions = [one for one in plan.fields.get("metric_definitions") or () if isinstance(one, Mapping)]
     names = [str(one.get("Name")) for one in definitions]

@@ -1,7 +1,7 @@
-"""Population based training: the worst trials end, and others go on from the checkpoints of the best.
+"""Population based training: the worst trials end, and new ones continue from the checkpoints of the best.
 
-After Jaderberg et al., "Population Based Training of Neural Networks", 2017 (arXiv:1711.09846): truncation selection,
-with a quarter instead of 20 %, and perturbation by 0.8 or 1.2. The trials that run at the same time are the population.
+It follows Jaderberg et al., "Population Based Training of Neural Networks", 2017 (arXiv:1711.09846), with truncation
+selection of a quarter instead of 20 %, and perturbation by 0.8 or 1.2. The concurrent trials are the population.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from cloudtrain.sweep.space import Choices, Range
 from cloudtrain.sweep.trials import Trial
 
 SHARE = 4
-"""The worst trial of this many ends, and the best of this many is a parent."""
+"""The worst of this many trials ends, and the best of this many is a parent."""
 RESAMPLED = 0.25
-"""How often a hyperparameter of a child is any value, instead of one near its parent's."""
+"""The probability that a hyperparameter of a child is resampled, instead of perturbed from its parent's value."""
 FACTORS = (0.8, 1.2)
 
 
 class Population:
-    """The sampler ``pbt``, and its pruner. It has no memory: all follows from the trials.
+    """The sampler ``pbt``, and its pruner. It is stateless: everything is derived from the trials.
 
     Args:
-        trials: all trials, with the values of those that run; the controller keeps the list up to date.
+        plan: the plan of the sweep.
+        trials: all trials, with the values of those that are running. The controller keeps this list up to date.
     """
 
     compares = True
@@ -54,16 +55,16 @@ class Population:
         return chosen, {"parent": parent.number, "parent_step": step}
 
     def _boundary(self) -> int:
-        """The last step at which trials are compared that all have reached; 0 if there is none yet.
+        """The last comparison step that all trials have reached; 0 if there is none yet.
 
-        Of the trials that train, those count that have values, or had no parent.
+        Only running trials count, and those with a parent only once they have values.
         """
         training = [trial for trial in self._trials if trial.trains]
         reached = [max(one.values, default=0) for one in training if one.values or one.parent is None]
         return min(reached, default=0) // self._plan.prune_after * self._plan.prune_after
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Whether a trial is among the worst at the last boundary. None ends that no other could replace."""
+        """Whether a trial is among the worst at the last boundary. No trial ends that no other could replace."""
         training = [trial for trial in self._trials if trial.trains]
         pending = sum(not trial.has_ended and trial.pruned_at is not None for trial in self._trials)
         if len(training) < 2 or len(self._trials) + pending >= self._plan.trials:
@@ -84,13 +85,13 @@ class Population:
 
 
 def _value_at(trial: Trial, boundary: int) -> float | None:
-    """The last value up to a boundary of a trial that has reached it, and began before it."""
+    """The last value of a trial at or before a boundary; None if the trial has not reached it, or began after it."""
     before = max((step for step in trial.values if step <= boundary), default=None)
     return trial.values[before] if before is not None and max(trial.values) >= boundary else None
 
 
 def explored(one: Range | Choices, value: Any, source: random.Random) -> Any:
-    """A value near that of the parent, or sometimes, and where the parent's is outside of the space, any value."""
+    """A value near the parent's; sometimes, or if the parent's value is outside of the space, any value."""
     if not one.contains(value) or source.random() < RESAMPLED:
         return one.at(source.random())
     factor = source.choice(FACTORS)
@@ -108,7 +109,7 @@ def explored(one: Range | Choices, value: Any, source: random.Random) -> Any:
 
 
 def check_checkpoints(fields: Mapping[str, Any], text: str) -> None:
-    """Raises InvalidJob if the trials of a population save no checkpoints that others can go on from.
+    """Raises InvalidJob if the trials of a population save no checkpoints from which others can continue.
 
     Args:
         text: the source of the job.
@@ -128,18 +129,20 @@ def check_checkpoints(fields: Mapping[str, Any], text: str) -> None:
 def hand_on(parent_uri: str, uri: str, step: int | None, scratch: Path) -> int | None:
     """Copy an intact checkpoint of a parent to ``uri``: objects first, the manifest last.
 
-    Nothing is copied if there is a checkpoint already: an earlier controller has copied it.
+    Nothing is copied if there is already a checkpoint, because an earlier controller has copied it.
 
     Args:
-        step: where the child is to go on: the newest checkpoint up to it is copied; if the parent has deleted all of
-            these, the first after it. None: the newest of all.
-        scratch: an empty folder, for a checkpoint on its way to a bucket.
+        parent_uri: the URI of the parent's checkpoints.
+        uri: the URI of the child's checkpoints.
+        step: the step from which the child continues. The newest checkpoint up to this step is copied, or the first
+            one after it if the parent has deleted all of these. None: the newest of all.
+        scratch: an empty folder for the temporary copy of a checkpoint that is uploaded to a bucket.
 
     Returns:
-        The step that is at ``uri`` now; None if the parent has none yet.
+        The step of the checkpoint at ``uri``; None if the parent has no checkpoint yet.
 
     Raises:
-        CheckpointError: the parent has deleted the checkpoint meanwhile, or it is damaged.
+        CheckpointError: the parent has deleted the checkpoint meanwhile, or the checkpoint is damaged.
         StorageError: the storage failed.
     """
     target = open_store(uri)

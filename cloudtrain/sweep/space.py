@@ -1,4 +1,4 @@
-"""The space of a sweep: which values each hyperparameter may have."""
+"""The space of a sweep: the possible values of each hyperparameter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cloudtrain.spec.conversion import LONGEST_SHOWN
 from cloudtrain.spec.documents import parse_yaml
 
 MOST_COMBINATIONS = 10_000
-"""The most trials of a sweep, and so the most points of a grid."""
+"""The most trials of a sweep, and therefore the most points of a grid."""
 LARGEST = 1e300
-"""The largest bound of a range: the difference of two is finite."""
+"""The largest bound of a range. The difference of two bounds is finite."""
 KINDS = ("log", "linear", "int")
 _FORMS = "Write a range, such as 1..8, 0.0..0.5 or log:1e-5..1e-1, or choices, such as 2,4,8."
 
@@ -29,7 +29,8 @@ class Range:
     is_whole: bool = False
 
     def at(self, place: float) -> float:
-        """The number at ``place``, from 0 to below 1. Whole numbers are equally likely, on their scale."""
+        """The number at ``place``, which is from 0 to below 1. For uniform places, whole numbers are equally likely on
+        their scale."""
         margin = 0.5 if self.is_whole else 0.0
         low, high = self.low - margin, self.high + margin
         if self.is_log:
@@ -44,7 +45,7 @@ class Range:
         return is_number and self.low <= value <= self.high and (not self.is_whole or value == int(value))
 
     def points(self) -> Sequence[Any] | None:
-        """All values, if there are not too many for a grid."""
+        """All values; None if there are too many for a grid."""
         if not self.is_whole or self.high - self.low >= MOST_COMBINATIONS:
             return None
         return range(int(self.low), int(self.high) + 1)
@@ -56,7 +57,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """Some values, in any order: texts, numbers, booleans."""
+    """A set of texts, numbers and booleans to choose from, without an order."""
 
     values: tuple[Any, ...]
 
@@ -74,13 +75,14 @@ Space = Mapping[str, Range | Choices]
 
 
 def read_space(given: Mapping[str, Any]) -> dict[str, Range | Choices]:
-    """The space that ``given`` describes: hyperparameters by name, with a range or choices each.
+    """The space that ``given`` describes: a range or choices for each hyperparameter, by name.
 
     Args:
-        given: text (``log:1e-5..1e-1``, ``1..8``, ``2,4,8``), a list of choices, or a parameter of the SageMaker SDK.
+        given: for each name, text (``log:1e-5..1e-1``, ``1..8``, ``2,4,8``), a list of choices, or a parameter of the
+            SageMaker SDK.
 
     Raises:
-        InvalidJob: it is empty, or something in it is; the message names the hyperparameter.
+        InvalidJob: it is empty, or contains an invalid value; the message names the hyperparameter.
 
     >>> read_space({"depth": "2,4,8", "lr": "log:1e-5..1e-1"})["lr"]
     Range(low=1e-05, high=0.1, is_log=True, is_whole=False)
@@ -97,7 +99,7 @@ def read_space(given: Mapping[str, Any]) -> dict[str, Range | Choices]:
 
 
 def read_searches(texts: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUES`` of the command line, by name. Raises InvalidJob."""
+    """The values in the arguments ``NAME=VALUES`` of the command line, by name. Raises InvalidJob."""
     found: dict[str, str] = {}
     for text in texts:
         name, separator, values = text.partition("=")
@@ -112,12 +114,12 @@ def read_searches(texts: Sequence[str]) -> dict[str, str]:
 
 
 def to_document(space: Space) -> dict[str, Any]:
-    """The space as JSON: `read_space` reads it."""
+    """The space as JSON that `read_space` can read."""
     return {name: [*one.values] if isinstance(one, Choices) else one.to_text() for name, one in space.items()}
 
 
 def combinations(space: Space) -> int:
-    """The number of points of the grid. Raises InvalidJob if there is a range without steps."""
+    """The number of points of the grid. Raises InvalidJob if it has a range without steps, or too many points."""
     count = 1
     for name, one in space.items():
         points = one.points()

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from cloudtrain.estimator import Estimator, Inputs
 
 LONGEST_BASE = 30
-"""Characters of a generated name: the time, and the number of the trial, follow."""
+"""The most characters of a generated name before the time and the number of the trial."""
 LARGEST_SCRIPT = 1 << 20
-"""Bytes of a file of the source that is searched for the metric."""
+"""The most bytes of a source file that is searched for the name of the metric."""
 
 
 class Sweep:
@@ -51,22 +51,24 @@ class Sweep:
         estimator: the job that trials vary.
         space: hyperparameters by name, each with a range (``"log:1e-5..1e-1"``, ``"0.0..0.5"``, ``"1..8"``), a list of
             choices, or a parameter of the SageMaker SDK, such as ``ContinuousParameter``.
-        metric: the metric that trials report, with ``cloudtrain.log`` or by ``metric_definitions``. The last value
+        metric: the metric that trials report, with ``cloudtrain.log`` or through ``metric_definitions``. Its last value
             counts.
-        goal: ``maximize`` or ``minimize``. Default: what the name of the metric implies.
+        goal: ``maximize`` or ``minimize``. Default: the goal that the name of the metric implies.
         trials: the number of trials. Default: 20, or all points of a grid.
         parallel: the number of trials that run at the same time.
-        sampler: ``tpe``, ``cmaes``, ``random``, ``quasi-random``, ``grid``, or ``pbt``: population based training.
-        pruner: ``asha``, ``hyperband`` or ``median`` ends trials early that are worse than others at the same step.
-        prune_after: the step at which a trial can be pruned first; with ``pbt``, the steps between comparisons.
-        seed: the same seed gives the same first suggestions.
-        max_cost: the most that all trials may cost together. Each gets its share as ``max_cost`` of its job.
-        trials_per_host: how many trials share a host and its GPUs, and the default of ``parallel``. Only for platforms
-            without a scheduler: ``local``, ``hosts``, ``container``.
-        name: of the sweep: its trials are called ``NAME-0000`` and so on. Default: the name of the script and the time.
+        sampler: ``tpe``, ``cmaes``, ``random``, ``quasi-random``, ``grid``, or ``pbt`` for population based training.
+        pruner: ``asha``, ``hyperband`` or ``median``. It ends trials early that are worse than others at the same step.
+        prune_after: the first step at which a trial can be pruned; with ``pbt``, the number of steps between
+            comparisons.
+        seed: the seed of the sampler. Equal seeds give equal first suggestions.
+        max_cost: the most that all trials may cost in total. Each trial gets its share as the ``max_cost`` of its job.
+        trials_per_host: the number of trials that share a host and its GPUs, and the default of ``parallel``. Only for
+            platforms without a scheduler: ``local``, ``hosts``, ``container``.
+        name: the name of the sweep, whose trials are called ``NAME-0000`` and so on. Default: the name of the script
+            and the time.
 
     Raises:
-        InvalidJob: one of them is wrong.
+        InvalidJob: an argument is invalid.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Sweep:
         make_plan(name or "sweep", space, metric, **options)
 
     def prepare(self, inputs: Inputs | None = None) -> Request:
-        """The request of the first trial, with secrets as ``***``: a dry run. Raises as `fit`."""
+        """The request of the first trial, with secrets as ``***``, for a dry run. Raises the errors of `fit`."""
         with self.estimator._cloned(self.estimator._fields(inputs, None, None)) as fields:
             plan = make_plan(self.name or sweep_name(fields), self.space, self.metric, **self._options)
             _, submission = _first_trial({**read_config(), **fields}, plan)
@@ -97,7 +99,7 @@ class Sweep:
         return submission.request
 
     def fit(self, inputs: Inputs | None = None, *, wait: bool = True) -> StartedSweep:
-        """Start the sweep in the background and, by default, wait for its end.
+        """Start the sweep in the background and, by default, wait until it ends.
 
         Raises:
             InvalidJob, InvalidSource, PlatformError: as `Estimator.fit`; nothing has been submitted.
@@ -124,14 +126,16 @@ def sweep_name(fields: Mapping[str, Any]) -> str:
 
 
 def create(fields: Mapping[str, Any], plan: SweepPlan, *, stacklevel: int = 2) -> StartedSweep:
-    """Write the first event of a sweep, with its job and its source as they are now; start nothing.
+    """Write the first event of a sweep, with its job and its source in their present state, without starting anything.
 
     Args:
-        stacklevel: the line to which warnings point, as of ``warnings.warn`` in this function.
+        fields: the fields of the job that trials vary.
+        plan: the checked plan of the sweep.
+        stacklevel: the ``stacklevel`` of ``warnings.warn`` in this function.
 
     Raises:
-        InvalidJob: the job is wrong; a sweep of this name exists; the metric can have no value; a library is missing.
-        InvalidSource, PlatformError: as `prepare`.
+        InvalidJob: the job is invalid, a sweep of this name exists, the metric has no source, or a library is missing.
+        InvalidSource, PlatformError: as for `prepare`.
     """
     folder = sweeps_home() / plan.name
     if folder.exists():
@@ -169,17 +173,17 @@ def create(fields: Mapping[str, Any], plan: SweepPlan, *, stacklevel: int = 2) -
 
 
 def _first_trial(fields: Mapping[str, Any], plan: SweepPlan) -> tuple[dict[str, Any], Submission]:
-    """The fields of the job that trials vary, as a plan stores them, and its first trial, not yet submitted."""
+    """The fields of the job that trials vary, as a plan stores them, and the first trial, not yet submitted."""
     given = {name: value for name, value in msgspec.to_builtins(dict(fields)).items() if name != "job_name"}
     _check_secrets(given)
     given["inputs"] = _absolute_inputs(given.get("inputs") or {})
     job = TrainingJob.from_dict(given)
     platform = get_platform(job.platform or default_platform(job))
     if isinstance(platform, Places):
-        given = {**platform.placed(given, 0, 1, None)}  # with hosts in place of the path of a file
+        given = {**platform.placed(given, 0, 1, None)}  # a path of a hosts file is replaced by its hosts
     plan = replace(plan, fields=given, platform=platform.name)
     check_places(plan, platform)
-    chosen, _ = suggestions(plan, ()).ask(0)  # a missing library is an error now
+    chosen, _ = suggestions(plan, ()).ask(0)  # raises the error of a missing library now
     first = Trial(0, plan.trial_name(0), chosen, 0.0)
     first.max_cost = plan.max_cost and plan.max_cost / plan.parallel
     submission = prepare(placed_fields(plan, first, platform), platform, is_share=True, defaults={})
@@ -204,7 +208,7 @@ def _check_secrets(fields: Mapping[str, Any]) -> None:
 
 
 def _absolute_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Channels as the controller finds them, whose working folder is another."""
+    """Channels with absolute URIs, because the controller has a different working folder."""
     return {
         name: {**one, "s3_data": existing_to_uri(one["s3_data"])}
         if isinstance(one, Mapping) and "s3_data" in one
@@ -214,7 +218,10 @@ def _absolute_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keep_source(submission: Submission, draft: Path, folder: Path) -> dict[str, Any]:
-    """Copy the packed source into the sweep: all trials run what was there at its start. Returns the fields for it."""
+    """Copy the packed source into the sweep's folder, so that all trials run the source as it was at the start.
+
+    Returns the fields that refer to it.
+    """
     if submission.archive is None:
         return {}
     from cloudtrain.runtime.inputs.unpack import unpack
@@ -228,7 +235,7 @@ def _keep_source(submission: Submission, draft: Path, folder: Path) -> dict[str,
 
 
 def _text(folder: Path) -> str:
-    """The source in one text, as far as its files are short."""
+    """The source as one text, without large files."""
     parts = []
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""A sweep that was started: its state, its controller, its best trial."""
+"""A started sweep: its state, its controller and its best trial."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ POLL_SECONDS = 0.2
 
 
 class StartedSweep:
-    """A handle on one sweep of this machine. It has no state, but reads the events of the sweep.
+    """A handle on one sweep of this machine. It has no state: every method reads the events of the sweep.
 
     Attributes:
-        projection: the most that a sweep can cost which has just been created, as a sentence; empty if no price is
-            known.
+        projection: the most that a sweep that was just created can cost, as a sentence; empty if no price is known.
     """
 
     def __init__(self, journal: Journal, projection: str = "") -> None:
@@ -51,7 +50,7 @@ class StartedSweep:
     def status(self) -> str:
         is_alive = (
             self.journal.is_alive()
-        )  # before reading: the last event of a controller that has ended is seen
+        )  # before reading, so that the last event of a controller that has ended is included
         return status_of(self.trials, is_alive=is_alive, stop=self.journal.requested_stop())
 
     def best(self) -> Trial:
@@ -62,7 +61,7 @@ class StartedSweep:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """The sweep as data: what it does, its status, its trials, the best of them."""
+        """The sweep as data: its plan, its status, its trials, and the best of them."""
         is_alive, trials = self.journal.is_alive(), self.trials
         assert trials.plan is not None
         plan = trials.plan.to_dict()
@@ -82,7 +81,7 @@ class StartedSweep:
         }
 
     def start_controller(self) -> None:
-        """Start the process that controls the sweep; it outlives this one. Raises PlatformError."""
+        """Start the process that controls the sweep, and that outlives this one. Raises PlatformError."""
         from cloudtrain.platforms.supervised.client_environ import client_environ
         from cloudtrain.platforms.supervised.early import start_process
 
@@ -107,10 +106,10 @@ class StartedSweep:
             raise PlatformError(
                 answer or f"the controller of sweep {self.name} ended. See {self.journal.folder / LOG}"
             )
-        process.returncode = 0  # it runs on: no warning that it was not waited for
+        process.returncode = 0  # avoids the ResourceWarning, because it keeps running
 
     def run_here(self, show: Callable[[Trial, Trials], object] | None = None) -> None:
-        """Control the sweep in this process, until its end. Raises PlatformError if another process does.
+        """Control the sweep in this process until it ends. Raises PlatformError if another process controls it.
 
         Args:
             show: called with each trial that ends.
@@ -123,13 +122,13 @@ class StartedSweep:
     def continue_(
         self, more: int = 0, space: Mapping[str, Any] | None = None, parallel: int | None = None
     ) -> None:
-        """Let a sweep that has ended, or whose controller was killed, have more trials, or another space.
+        """Continue a sweep that has ended, or whose controller was killed, with more trials or another space.
 
-        Start its controller afterwards: `start_controller`.
+        The caller must start its controller afterwards, with `start_controller`.
 
         Raises:
-            InvalidJob: the space is wrong, nothing is left to do, or trials run whose shares of the hosts ``parallel``
-                would move.
+            InvalidJob: the space is invalid, no trials remain, or ``parallel`` would move the shares of hosts in which
+                trials are running.
             PlatformError: the sweep has a controller.
         """
         with self.journal.owned():
@@ -153,23 +152,23 @@ class StartedSweep:
             self.journal.append("changed", plan=plan.to_dict())
 
     def stop(self, *, trials: bool = False) -> None:
-        """Start no further trials, and let those that run end; with ``trials``, stop them, too.
+        """Start no further trials; with ``trials``, also stop those that are running.
 
-        If its controller was killed, the trials that run are stopped from here.
+        If the controller was killed, this process stops the running trials.
         """
         self.journal.request_stop(STOP_TRIALS if trials else STOP_ASKING)
         if trials and not self.journal.is_alive() and self.trials.open:
             self.run_here()
 
     def follow(self, seen: Collection[int] = ()) -> Iterator[tuple[Trials, Trial | None]]:
-        """Yield the state, and each trial that has ended, until the sweep has no controller.
+        """Yield the state repeatedly, with each trial that has ended, until the sweep has no controller.
 
         Args:
-            seen: the numbers of trials that are not yielded.
+            seen: the numbers of trials to leave out.
         """
         trials, position, shown = Trials(), 0, {*seen}
         while True:
-            is_alive = self.journal.is_alive()  # before reading: everything written before is seen
+            is_alive = self.journal.is_alive()  # before reading, so that its last events are included
             events, position = self.journal.read(position)
             for event in events:
                 trials.add(event)
@@ -183,7 +182,7 @@ class StartedSweep:
             time.sleep(POLL_SECONDS)
 
     def wait(self, show: Callable[[str], object] | None = None) -> Trials:
-        """Wait until the sweep has ended, and return its trials. An interrupt leaves the sweep running.
+        """Wait until the sweep has ended, and return its trials. An interrupt does not stop the sweep.
 
         Raises PlatformError if its controller was killed.
         """
@@ -206,7 +205,7 @@ class StartedSweep:
         return Job.attach(self.best().name, plan.platform if plan else None)
 
     def best_fields(self, job_name: str) -> dict[str, Any]:
-        """The fields of a job that trains the best trial on, from its checkpoints. Raises NotFound, JobNotFound."""
+        """The fields of a job that continues the best trial from its checkpoints. Raises NotFound, JobNotFound."""
         plan = self.trials.plan
         assert plan is not None
         fields = trial_fields(plan, replace(self.best(), max_cost=None))
@@ -218,7 +217,7 @@ class StartedSweep:
 
 
 def status_of(trials: Trials, *, is_alive: bool, stop: int) -> str:
-    """The status of a sweep , in the terms of jobs."""
+    """The status of a sweep, in the terms of jobs."""
     if trials.finished is not None:
         return {"completed": "Completed", "stopped": "Stopped", NO_BUDGET: "Stopped"}.get(
             trials.finished, "Failed"
@@ -242,7 +241,7 @@ def _short(value: Any) -> str:
 
 
 def sweep_names() -> list[str]:
-    """The sweeps of this machine, the newest last, without folders whose names cannot be those of sweeps."""
+    """The sweeps of this machine, newest last, without folders whose names are not valid for sweeps."""
     try:
         found = [entry for entry in os.scandir(sweeps_home()) if clean(entry.name) == entry.name]
     except OSError:

@@ -1,7 +1,7 @@
 """Chooses the parameters of trials, and which trials to prune.
 
-A suggestion depends on the seed, the number of the trial and the trials before it only: a controller that is started
-again continues as if it had not been killed.
+A suggestion depends only on the seed, the number of the trial and the trials before it, so that a restarted controller
+continues as if it had not been killed.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from cloudtrain.sweep.space import Choices, Space
 from cloudtrain.sweep.trials import COMPLETED, PRUNED, Trial
 
 STARTUP_TRIALS = 10
-"""Random trials before TPE has something to learn from: Optuna's default."""
+"""The number of random trials before TPE starts: Optuna's default."""
 MEMORY = "memory"
-"""The constraint that a trial violates which runs out of memory."""
+"""The name of the constraint that a trial violates if it runs out of memory."""
 
 
 class Suggestions(Protocol):
-    """A sampler and a pruner."""
+    """The interface of a sampler with its pruner."""
 
     compares: bool
-    """Whether new values of other trials may prune a trial, too."""
+    """Whether a trial may also be pruned because of new values of other trials."""
 
     def ask(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parameters of a new trial, and what to remember of it."""
+        """Choose the parameters of a new trial. Also returns the attributes to store with it."""
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Note the metric of a running trial at a step. Returns whether to prune the trial."""
+        """Record the metric of a running trial at a step. Returns whether to prune the trial."""
 
     def tell(self, trial: Trial) -> None:
         """Learn from a trial that has ended."""
@@ -44,7 +44,7 @@ class Suggestions(Protocol):
 
 
 def suggestions(plan: SweepPlan, trials: Sequence[Trial]) -> Suggestions:
-    """Those of a plan, after these trials. Raises InvalidJob if Optuna is needed, and is missing or too old."""
+    """The sampler of a plan, after these trials. Raises InvalidJob if it needs Optuna, which is missing or too old."""
     if plan.sampler == "pbt":
         from cloudtrain.sweep.population import Population
 
@@ -53,7 +53,7 @@ def suggestions(plan: SweepPlan, trials: Sequence[Trial]) -> Suggestions:
 
 
 class Independent:
-    """Samplers that do not learn: grid, random, quasi-random. They need no library, or only scipy."""
+    """Samplers that do not learn: grid, random, quasi-random. They need no library except for scipy."""
 
     compares = False
 
@@ -73,7 +73,7 @@ class Independent:
 
 
 def point(plan: SweepPlan, number: int) -> dict[str, Any]:
-    """The parameters of trial ``number`` by a sampler that does not learn."""
+    """The parameters of trial ``number`` from a sampler that does not learn."""
     space = plan.space
     if plan.sampler == "grid":
         found: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def _missing(problem: str) -> InvalidJob:
 
 
 class Study:
-    """Optuna: its study is in memory, and holds what the events of the sweep say."""
+    """A sampler and pruner of Optuna, with a study in memory that is built from the events of the sweep."""
 
     compares = False
 
@@ -129,7 +129,7 @@ class Study:
             pruner=self._pruner(),
         )
         self._trials: dict[int, Any] = {}
-        """The trials that run, and that are in the study."""
+        """The running trials that are in the study."""
         self._ended: set[int] = set()
         for trial in trials:
             self._add(trial)
@@ -154,7 +154,7 @@ class Study:
     def tell(self, trial: Trial) -> None:
         asked = self._trials.pop(trial.number, None)
         if asked is None:
-            return  # it is not in the space
+            return  # the trial is outside of the space
         learns = self._plan.sampler == "tpe"  # CMA-ES has no constraints
         is_large = learns and trial.failure_class == FailureClass.OUT_OF_MEMORY
         if learns and (is_large or trial.status in (COMPLETED, PRUNED)):
@@ -175,14 +175,15 @@ class Study:
         return {name: value for name, value in found.items() if _is_json(value)}
 
     def importances(self) -> dict[str, float]:
-        """The share of each parameter in the spread of the values, the greatest first.
+        """Each parameter's share of the variance of the values, the greatest first.
 
-        Raises ValueError or RuntimeError if the values do not show it.
+        Raises ValueError or RuntimeError if it cannot be computed from the values.
         """
         return dict(self._optuna.importance.get_param_importances(self._study))
 
     def _add(self, trial: Trial) -> None:
-        """Add a trial of the events to the study, as running, then with its end, unless it is outside of the space."""
+        """Add a trial from the events to the study, with its end if it has ended. Trials outside of the space are
+        skipped."""
         space = self._plan.space
         if set(trial.parameters) != set(space) or not _is_inside(space, trial.parameters):
             return
@@ -243,5 +244,5 @@ def _distribution(one: Any) -> Any:
 
 
 def usable(value: Any) -> float | None:
-    """``value`` as a finite number; None for NaN and others."""
+    """``value`` as a finite number; None for NaN, infinity and other types."""
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The trials of a sweep, from its events."""
+"""The trials of a sweep, reconstructed from its events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudtrain.sweep.journal import Journal
 from cloudtrain.sweep.plan import SweepPlan
 
 COMPLETED, PRUNED, FAILED, STOPPED, NO_VALUE = "Completed", "Pruned", "Failed", "Stopped", "No value"
-"""How trials end. One without a value has completed, and its metric is missing or not a number."""
+"""The final states of trials. ``No value``: the job completed, but its metric is missing or not a finite number."""
 RUNNING, ASKED = "Running", "Asked"
 
 
@@ -24,27 +24,27 @@ class Trial:
     parameters: dict[str, Any]
     asked_at: float
     slot: int = 0
-    """Its place among the trials that run at the same time: the lowest that is free when it is asked for, or submitted
-    by a controller with a smaller ``parallel``."""
+    """Its place among the concurrent trials: the lowest that is free when it is chosen, or when it is submitted by a
+    controller with a smaller ``parallel``."""
     status: str = ASKED
     value: float | None = None
-    """The last value of the metric; that at which it was pruned."""
+    """The last value of the metric, or the value at which the trial was pruned."""
     why: str = ""
-    """Why it has no value, or failed."""
+    """The reason why it has no value, or failed."""
     failure_class: str | None = None
     values: dict[int, float] = field(default_factory=dict)
-    """The metric by step, if a pruner has looked at it."""
+    """The metric by step, as far as it was reported to a pruner."""
     pruned_at: int | None = None
-    """The step at which the pruner has ended it."""
+    """The step at which it was pruned."""
     ended_at: float | None = None
     max_cost: float | None = None
     """The cap of its job, if the sweep has one."""
     withdrawals: int = 0
-    """How often its job was never submitted, and was taken back to be submitted again."""
+    """The number of times that its submission was interrupted, and the job was withdrawn and resubmitted."""
     cost: float | None = None
-    """The cost of its job, in all attempts; None if it is not known, or the job has not ended."""
+    """The cost of all attempts of its job; None if it is not known, or the job has not ended."""
     currency: str | None = None
-    """Of its cost."""
+    """The currency of its cost."""
     attributes: dict[str, Any] = field(default_factory=dict)
     """The attributes that the sampler and the pruner need after a restart."""
 
@@ -54,12 +54,12 @@ class Trial:
 
     @property
     def trains(self) -> bool:
-        """Whether its job runs, and is to train to its end."""
+        """Whether its job is running and has not been pruned."""
         return self.status == RUNNING and self.pruned_at is None
 
     @property
     def parent(self) -> int | None:
-        """The number of the trial from whose checkpoint it continues, as its sampler has chosen."""
+        """The number of the trial from whose checkpoint it continues; None if it starts from scratch."""
         found = self.attributes.get("parent")
         return found if isinstance(found, int) else None
 
@@ -81,16 +81,16 @@ class Trial:
 
 
 NO_BUDGET = "max_cost"
-"""Why a sweep has ended whose remaining budget does not pay for another trial."""
+"""The reason why a sweep has ended if its remaining budget does not pay for another trial."""
 ORDERLY = ("completed", "stopped", NO_BUDGET)
 
 
 class DamagedEvents(StorageError):
-    """The events of a sweep do not describe one, and will not at the next attempt."""
+    """The events of a sweep are damaged, so that retrying is useless."""
 
 
 def read_trials(journal: Journal) -> Trials:
-    """The state of a sweep. Raises DamagedEvents if its events are damaged, or of a later version; StorageError."""
+    """The state of a sweep. Raises DamagedEvents if its events are damaged or from a later version; StorageError."""
     try:
         found = Trials(journal.read()[0])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -112,14 +112,14 @@ class Trials:
         self.all: list[Trial] = []
         self.created_at = 0.0
         self.continued_at = 0
-        """The number of trials when the sweep was continued last: the problems of those before may be solved."""
+        """The number of trials when the sweep was last continued. Problems of earlier trials may be solved by now."""
         self.finished: str | None = None
-        """``completed``, ``stopped``, or a problem, once no further trials are to start; None before."""
+        """``completed``, ``stopped`` or a problem, once no further trials will start; None before."""
         for event in events:
             self.add(event)
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Apply one event. Those of later versions, and repeated ones, have no effect."""
+        """Apply one event. Unknown events of later versions, and repeated events, have no effect."""
         kind = event["event"]
         if kind in ("created", "changed"):
             self.plan = SweepPlan.from_dict(event["plan"])
@@ -168,47 +168,47 @@ class Trials:
 
     @property
     def open(self) -> list[Trial]:
-        """Those that have not ended: each has a job, or is about to have one."""
+        """The trials that have not ended. Each has a job, or is about to have one."""
         return [trial for trial in self.all if not trial.has_ended]
 
     @property
     def wanted(self) -> int:
-        """How many trials there are to be, as far as is known: a population replaces those that are pruned or fail."""
+        """The number of trials of the sweep, as far as it is known: a population replaces pruned and failed trials."""
         return self.wanted_by(self.plan) if self.plan else 0
 
     def wanted_by(self, plan: SweepPlan) -> int:
-        """`wanted`, if the sweep is continued with another plan."""
+        """Like `wanted`, if the sweep is continued with another plan."""
         if plan.sampler != "pbt":
             return plan.trials
         if len(self.all) >= plan.parallel and not any(trial.trains for trial in self.all):
-            return len(self.all)  # none is left to go on from
+            return len(self.all)  # no trial remains from which others could continue
         return min(plan.trials, plan.parallel + sum(trial.status in (PRUNED, FAILED) for trial in self.all))
 
     @property
     def committed(self) -> float:
-        """The costs of the trials that have ended, and the caps of those that run or whose cost is not known."""
+        """The costs of the trials that have ended, plus the caps of those that are running or have no known cost."""
         return sum((trial.max_cost or 0.0) if trial.cost is None else trial.cost for trial in self.all)
 
     @property
     def cost(self) -> float | None:
-        """The cost of the trials that have ended; None if none is known, or they are in several currencies."""
+        """The cost of the trials that have ended; None if no cost is known, or costs are in several currencies."""
         known = [trial.cost for trial in self.all if trial.cost is not None]
         return sum(known) if known and len(self.currencies) <= 1 else None
 
     @property
     def currencies(self) -> list[str]:
-        """Those of the costs: several if the user's table of prices was changed in between."""
+        """The currencies of the costs. There are several if the user's table of prices was changed meanwhile."""
         return sorted({trial.currency for trial in self.all if trial.currency})
 
     @property
     def usual_cost(self) -> float:
-        """The cost that 95 % of the trials with a known cost did not exceed; 0 without any."""
+        """The cost that 95 % of the trials with a known cost did not exceed; 0 if there are none."""
         known = sorted(trial.cost for trial in self.all if trial.cost)
         return known[int(0.95 * (len(known) - 1))] if known else 0.0
 
     def next_cap(self) -> float | None:
-        """The cap of the next trial: its share of what is left; 0 if that does not pay for a usual trial, or if the
-        costs so far are in several currencies.
+        """The cap of the next trial, which is its share of the remaining budget; 0 if that does not pay for a usual
+        trial, or if the costs so far are in several currencies.
 
         None if the sweep has no cap.
         """
@@ -225,9 +225,9 @@ class Trials:
         return _lowest_free({trial.slot for trial in self.open})
 
     def slot_of(self, trial: Trial) -> int | None:
-        """The slot of a trial that is about to be submitted; None if as many as may run at the same time go before it.
+        """The slot of a trial that is about to be submitted; None if ``parallel`` other trials take precedence.
 
-        Those are the trials that have jobs, and those that were asked for earlier.
+        These are the trials that have jobs, and those that were chosen earlier.
         """
         before = [one for one in self.open if one.status != ASKED or one.number < trial.number]
         parallel = self.plan.parallel if self.plan else 0
@@ -238,7 +238,7 @@ class Trials:
 
     @property
     def best(self) -> Trial | None:
-        """The completed trial with the best value; the first of several equals."""
+        """The completed trial with the best value; the first one if there are several."""
         known = [trial for trial in self.all if trial.status == COMPLETED and trial.value is not None]
         if not known or self.plan is None:
             return None
@@ -247,5 +247,5 @@ class Trials:
 
     @property
     def repeated(self) -> int:
-        """How many trials have the parameters of an earlier one."""
+        """The number of trials that repeat the parameters of an earlier one."""
         return len(self.all) - len({repr(sorted(trial.parameters.items())) for trial in self.all})

@@ -1,4 +1,4 @@
-"""The values of a running trial that its pruner sees, and the sweep keeps: not a million of them."""
+"""Thins out the values of a running trial that its pruner sees and the sweep keeps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from cloudtrain.observe.metric_series import Point
 from cloudtrain.sweep.suggest import usable
 
 DIGITS = 8
-"""Steps with the same first binary digits are one place: all below 256 are places, and one step in 8,192 at a million.
+"""Steps with the same leading binary digits form one place: each step below 256, or 4,096 steps just below a million.
 Optuna copies all values of a trial for each new one."""
 
 
 def place(step: int) -> int:
-    """The first step with the same first binary digits, and as many digits."""
+    """The first step of the place of ``step``."""
     shift = max(step.bit_length() - DIGITS, 0)
     return step >> shift << shift
 
@@ -21,14 +21,15 @@ def place(step: int) -> int:
 def kept(
     points: Iterable[Point], *, seen: int = 0, last: int = -1, boundaries: int = 0, is_last: bool = False
 ) -> Iterator[tuple[int, float]]:
-    """The step and value of the first usable point of each place: trials with equal steps keep equal ones.
+    """The step and value of the first usable point of each place, so that trials with equal steps keep equal steps.
 
     Args:
-        points: one without a step has that of its number, from 1 on. Steps below zero are left out, as by Optuna.
-        seen: the number of points from the beginning that were looked at before.
+        points: the points of a trial. The step of a point without one is its number, from 1 on. Negative steps are left
+            out, as in Optuna.
+        seen: the number of points at the beginning that were already looked at.
         last: the last step that was kept.
-        boundaries: multiples of it are always kept; 0: none.
-        is_last: the last point is kept, too: Hyperband learns from it how long trials are.
+        boundaries: steps that are multiples of this number are always kept; 0 for none.
+        is_last: whether to keep the last point, too, from which Hyperband learns how long trials are.
     """
     end = None
     for number, point in enumerate(points, 1):

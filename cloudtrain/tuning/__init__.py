@@ -1,4 +1,4 @@
-"""Hyperparameter tuning with SageMaker's tuning jobs, which run many training jobs and find the best."""
+"""Hyperparameter tuning with SageMaker's tuning jobs, which run many training jobs and find the best one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the CreateHyperParameterTuningJob request of a search, and names for it."""
+"""Builds the CreateHyperParameterTuningJob request of a search, and its name."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate that is packed and rendered, but not uploaded."""
+    """A candidate that is packed and rendered, but not uploaded yet."""
 
     candidate: Candidate
     submission: Submission
@@ -138,10 +138,10 @@ class Trial:
     has_metadata: bool
 
     def definition(self, *, with_values: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The part of the request that all training jobs share, and ``ParameterRanges``.
+        """The part of the request that all training jobs have in common, and ``ParameterRanges``.
 
         Args:
-            with_values: include the values of secrets; otherwise each is ``***``.
+            with_values: whether to include the values of secrets; otherwise, each is ``***``.
         """
         candidate, request, framework = (
             self.candidate,
@@ -161,7 +161,7 @@ class Trial:
         return definition, ranges
 
     def _auto_parameters(self, static: dict[str, str]) -> list[dict[str, str]]:
-        """Remove from ``static`` the hyperparameters that SageMaker chooses ranges for, and return them."""
+        """Remove the hyperparameters for which SageMaker chooses ranges from ``static``, and return them."""
         own = self.submission.job.hyperparameters.keys() & static.keys()
         kept = set(self.candidate.keep_static or ())
         for name in kept - static.keys():
@@ -178,7 +178,7 @@ def tuning_request(
     """The complete request.
 
     Args:
-        with_values: include the values of secrets; otherwise each is ``***``.
+        with_values: whether to include the values of secrets; otherwise, each is ``***``.
     """
     config = search.to_request()
     definitions = []
@@ -210,7 +210,7 @@ def tuning_request(
 
 
 def _with_toolkit(estimator: Estimator) -> Estimator:
-    """A copy of the estimator with the runtime "toolkit". Raises InvalidJob if it requests the other one."""
+    """A copy of the estimator with the runtime "toolkit". Raises InvalidJob if it needs the other runtime."""
     if estimator.fields.get("runtime") == "cloudtrain":
         raise InvalidJob(
             'runtime: tuning jobs of SageMaker cannot use "cloudtrain", because they have no ContainerEntrypoint',
@@ -227,7 +227,7 @@ def _with_toolkit(estimator: Estimator) -> Estimator:
 
 
 def tags_of(own: Tags | None, of_estimator: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The tags of a search: ``own``, and those of the estimator."""
+    """The tags of a search: ``own`` tags and those of the estimator."""
     pairs = (
         [{"Key": key, "Value": str(value)} for key, value in own.items()] if isinstance(own, Mapping) else own
     )
@@ -249,7 +249,7 @@ def check_tuning_job_name(name: str) -> None:
 
 
 def base_of(name: str) -> str:
-    """The start of a generated name, also of the SageMaker SDK; another name as it is.
+    """The start of a name that cloudtrain or the SageMaker SDK has generated; other names are returned unchanged.
 
     >>> base_of("pytorch-261128-042310-a1b2"), base_of("pytorch-221128-0423")
     ('pytorch', 'pytorch')

@@ -22,7 +22,7 @@ class WarmStartTypes(Enum):
 
 
 class WarmStartConfig:
-    """Start from the results of earlier tuning jobs, ``parents``. Raises InvalidJob if there are none."""
+    """A start from the results of earlier tuning jobs, ``parents``. Raises InvalidJob if there are none."""
 
     def __init__(self, warm_start_type: WarmStartTypes | str, parents: Iterable[str]) -> None:
         try:
@@ -83,7 +83,7 @@ class StrategyConfig:
 
 @dataclass(frozen=True)
 class TuningJobCompletionCriteriaConfig:
-    """The criteria that end a search. The first one that is met ends it."""
+    """The criteria that end a search. It ends when the first one is met."""
 
     max_number_of_training_jobs_not_improving: int | None = None
     complete_on_convergence: bool | None = None
@@ -124,7 +124,7 @@ class InstanceConfig:
     volume_size: int = 30
 
     def to_input_req(self) -> dict[str, Any]:
-        """One of ``InstanceConfigs`` of a request."""
+        """One element of ``InstanceConfigs`` in a request."""
         return {
             "InstanceCount": self.instance_count,
             "InstanceType": self.instance_type,
@@ -146,7 +146,7 @@ class ParameterRange:
 
         Args:
             name: the name of the hyperparameter.
-            as_json: encode values as JSON, for containers that decode them.
+            as_json: whether to encode values as JSON, for containers that decode them.
         """
         raise NotImplementedError
 

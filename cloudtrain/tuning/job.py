@@ -1,4 +1,4 @@
-"""A handle on a tuning job: its progress and its results, also as a table; and the arguments of its tuner."""
+"""A handle on a tuning job, with its progress, its results, and the arguments of its tuner."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TuningJob:
     """A handle on one tuning job. It holds no state: every method queries SageMaker."""
 
     platform: Platform
-    """Where its training jobs run."""
+    """The platform on which its training jobs run."""
 
     def __init__(self, name: str, platform: SageMakerPlatform) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class TuningJob:
 
     @property
     def job_name(self) -> str:
-        """The name, as the SageMaker SDK calls it."""
+        """The name of the job, under its name in the SageMaker SDK."""
         return self.name
 
     @classmethod
@@ -100,7 +100,7 @@ class TuningJob:
         return str(self.best()["TrainingJobName"])
 
     def best(self) -> dict[str, Any]:
-        """SageMaker's summary of that training job. Raises the errors of `best_training_job`."""
+        """SageMaker's summary of the best training job. Raises the errors of `best_training_job`."""
         answer = self.describe()
         if "BestTrainingJob" not in answer:
             raise CloudtrainError(
@@ -126,7 +126,7 @@ class TuningJob:
 
 
 def progress(answer: Mapping[str, Any]) -> str:
-    """A response of DescribeHyperParameterTuningJob in one line.
+    """Summarise a response of DescribeHyperParameterTuningJob in one line.
 
     >>> progress({"HyperParameterTuningJobStatus": "InProgress", "TrainingJobStatusCounters": {"Completed": 2}})
     'InProgress: 2 training jobs have ended'
@@ -161,7 +161,7 @@ class TuningJobAnalytics:
 
 
 def training_job_row(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """One of ``TrainingJobSummaries`` as a row: the hyperparameters, then the result. Times are datetimes."""
+    """One of ``TrainingJobSummaries`` as a row: hyperparameters, then the result. Times are `datetime` objects."""
     start, end = summary.get("TrainingStartTime"), summary.get("TrainingEndTime")
     row = {
         **tuned_values(summary),
@@ -184,7 +184,7 @@ def tuned_values(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decode(text: str) -> Any:
-    """The value of a hyperparameter. For the image of a framework, categorical values are encoded as JSON strings."""
+    """Decode the value of a hyperparameter. For framework images, categorical values are encoded as JSON strings."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
@@ -202,11 +202,12 @@ _FRAMEWORKS = {name for name, _ in ESTIMATORS.values()} - {"Estimator"}
 def attached_search(
     answer: Mapping[str, Any], session: Any, given: Classes
 ) -> tuple[list[Candidate], dict[str, Any]]:
-    """The estimators of a search with what it tunes, and the arguments of a tuner that do not depend on them.
+    """The estimators of a search with the ranges to tune, and the tuner's arguments that do not depend on estimators.
 
     Args:
         answer: the response of DescribeHyperParameterTuningJob.
-        given: the classes of the estimators, in place of the recorded ones.
+        session: the AWS session of the estimators.
+        given: the classes of the estimators, which replace the recorded ones.
     """
     config = answer["HyperParameterTuningJobConfig"]
     limits = config.get("ResourceLimits", {})
@@ -268,6 +269,6 @@ def _candidate(definition: Mapping[str, Any], session: Any, given: Classes, is_a
 
 
 def _recorded_class(static: Mapping[str, str]) -> type[Estimator]:
-    """The class that the hyperparameters name, if it is one for a framework."""
+    """The framework's estimator class named in the hyperparameters; `Estimator` if there is none."""
     name = decode_hyperparameters(static).get("sagemaker_estimator_class_name")
     return getattr(frameworks, name) if name in _FRAMEWORKS else Estimator

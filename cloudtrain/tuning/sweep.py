@@ -1,4 +1,4 @@
-"""A tuner on other platforms than SageMaker: its search as a sweep, and the sweep as SageMaker describes a search."""
+"""Tuners on platforms other than SageMaker: runs a search as a sweep, and describes the sweep in SageMaker's form."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ONLY_ON_SAGEMAKER = {
     "max_runtime_in_seconds": "Limit each training job with max_run, and their number with max_jobs.",
     "warm_start_config": "Continue the earlier search instead: cloudtrain sweep continue NAME --trials 10",
 }
-"""Arguments of a tuner that a sweep has not, and what to do instead."""
+"""Arguments of a tuner that sweeps do not support, and what to do instead."""
 
 
 def runs_on_sagemaker(estimator: Estimator) -> bool:
-    """Whether the jobs of an estimator are SageMaker's. Raises InvalidJob if it describes no job."""
+    """Whether the jobs of an estimator run on SageMaker. Raises InvalidJob if it does not describe a job."""
     from cloudtrain.submission import default_platform
 
     job = TrainingJob.from_dict({**read_config(), **estimator.fields})
@@ -49,7 +49,7 @@ def sweep_of(candidates: Sequence[Candidate], search: Search, name: str | None, 
     """The search as a sweep.
 
     Raises:
-        InvalidJob: only SageMaker can search in this way; the hint says what to do instead.
+        InvalidJob: only SageMaker supports such a search. The hint says what to do instead.
     """
     candidate = candidates[0]
     if len(candidates) > 1:
@@ -92,7 +92,7 @@ def _only_on_sagemaker(what: str, instead: str) -> InvalidJob:
 
 
 def _constant(kind: ParameterRange) -> Any:
-    """The only value of a range, which is not searched for; None if there are several."""
+    """The value of a range that has only one, so that it is not searched; None if there are several."""
     if isinstance(kind, CategoricalParameter):
         return kind.values[0] if len(kind.values) == 1 else None
     if isinstance(kind, (ContinuousParameter, IntegerParameter)) and kind.min_value == kind.max_value:
@@ -101,7 +101,7 @@ def _constant(kind: ParameterRange) -> Any:
 
 
 class SweepTuningJob(TuningJob):
-    """A sweep, with the methods and the answers of a tuning job."""
+    """A sweep with the methods and the responses of a tuning job."""
 
     def __init__(self, sweep: StartedSweep) -> None:
         self.sweep = sweep
@@ -111,7 +111,7 @@ class SweepTuningJob(TuningJob):
         self.platform = get_platform(plan.platform)
 
     def describe(self) -> dict[str, Any]:
-        """The search in the form of SageMaker's DescribeHyperParameterTuningJob."""
+        """The search in the form of a response of SageMaker's DescribeHyperParameterTuningJob."""
         trials, status = self.sweep.trials, self.sweep.status
         reason = trials.finished or ""
         if status == "Interrupted":
@@ -144,7 +144,7 @@ class SweepTuningJob(TuningJob):
             on_progress: called with a line of text whenever a training job ends.
 
         Raises:
-            TrainingFailed: the search has ended for a problem.
+            TrainingFailed: the search ended because of a problem.
             PlatformError: the process that controls it was killed.
         """
         trials = self.sweep.wait(on_progress)
@@ -189,7 +189,7 @@ def _time(seconds: float) -> datetime:
 
 
 def attached_sweep(job: SweepTuningJob) -> tuple[Candidate, dict[str, Any]]:
-    """The estimator of a sweep with what it tunes, and the other arguments of a tuner, as far as tuners have them."""
+    """The estimator of a sweep with the ranges to tune, and those settings of the sweep that tuners have, too."""
     plan = job.sweep.trials.plan
     assert plan is not None
     strategies = {"grid": "Grid", "random": "Random"}

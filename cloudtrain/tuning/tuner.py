@@ -47,7 +47,8 @@ _OF_ESTIMATOR = {
     "hyperparameters_to_keep_static": "keep_static",
     "instance_configs": "instance_configs",
 }
-"""Attributes that a tuner has for each estimator, and their names in `Candidate`. For several, ``_dict`` is added."""
+"""The attributes of a tuner that each estimator has, with their names in `Candidate`. A tuner with several estimators
+has dicts, whose names end with ``_dict``."""
 
 _OF_SEARCH = frozenset(field.name for field in fields(Search))
 
@@ -55,9 +56,9 @@ _OF_SEARCH = frozenset(field.name for field in fields(Search))
 class HyperparameterTuner:
     """A search for the hyperparameters with the best objective.
 
-    The arguments are those of the SageMaker Python SDK, version 2, in its order. On SageMaker, the search is a tuning
-    job, whose training jobs use the runtime "toolkit", because a tuning job always runs the entry point of its image.
-    On other platforms, it is a `Sweep` of the tuner's name.
+    The arguments are those of the SageMaker Python SDK, version 2, in the same order. On SageMaker, the search is a
+    tuning job, whose training jobs use the runtime "toolkit", because a tuning job always runs the entry point of its
+    image. On other platforms, it is a `Sweep` with the tuner's name.
 
     Args:
         estimator: the training job to run with different hyperparameters.
@@ -75,9 +76,9 @@ class HyperparameterTuner:
         strategy_config: the options of ``Hyperband``.
         completion_criteria_config: the criteria that end the search early.
         early_stopping_type: ``Auto`` stops training jobs that are unlikely to improve on the best; ``Off`` does not.
-        estimator_name: the estimator's name, if the tuning job is to have a list of estimators.
-        random_seed: the seed of the search. The same seed makes the same choices.
-        autotune: let SageMaker choose ranges for hyperparameters that have none.
+        estimator_name: the estimator's name, if the tuning job should have a list of estimators.
+        random_seed: the seed of the search. Equal seeds lead to equal choices.
+        autotune: whether SageMaker chooses ranges for hyperparameters that have none.
         hyperparameters_to_keep_static: hyperparameters that autotune does not change.
 
     Raises:
@@ -137,7 +138,7 @@ class HyperparameterTuner:
         self.static_hyperparameters_dict: dict[str, dict[str, str]] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """The arguments are attributes, too. With several estimators, some are dicts: ``estimator_dict``."""
+        """The arguments as attributes. With several estimators, some are dicts, such as ``estimator_dict``."""
         if name in _OF_SEARCH and "_search" in vars(self):
             return getattr(self._search, name)
         field = _OF_ESTIMATOR.get(name.removesuffix("_dict"))
@@ -154,17 +155,17 @@ class HyperparameterTuner:
         object.__setattr__(self, name, value)
 
     def _of_estimators(self, get: Callable[[Candidate], Any], *, as_dict: bool) -> Any:
-        """The value of the only estimator, or of all by name. None if it is read in the other way."""
+        """The value of the only estimator, or of all by name; None if ``as_dict`` does not fit the tuner."""
         if as_dict == (self._candidates[0].name is None):
             return None
         return {one.name: get(one) for one in self._candidates} if as_dict else get(self._candidates[0])
 
     def hyperparameter_ranges(self) -> dict[str, Any] | None:
-        """The ranges as in the request; None if there are several estimators."""
+        """The ranges in the form of the request; None if there are several estimators."""
         return self._of_estimators(_range_fields, as_dict=False)  # type: ignore[no-any-return]
 
     def hyperparameter_ranges_dict(self) -> dict[str, Any] | None:
-        """The ranges as in the request, by the names of the estimators; None if there is only one without a name."""
+        """The ranges in the form of the request, by estimator name; None if there is a single estimator without one."""
         return self._of_estimators(_range_fields, as_dict=True)  # type: ignore[no-any-return]
 
     @property
@@ -174,7 +175,7 @@ class HyperparameterTuner:
 
     @property
     def _current_job_name(self) -> str | None:
-        """The name of the latest search, by the SDK's private name: notebooks use it."""
+        """The name of the latest search, as notebooks use this private name of the SDK."""
         return self.latest_tuning_job.name if self.latest_tuning_job else None
 
     @classmethod
@@ -228,7 +229,7 @@ class HyperparameterTuner:
     def override_resource_config(
         self, instance_configs: Sequence[InstanceConfig] | Mapping[str, Sequence[InstanceConfig]]
     ) -> None:
-        """Let training jobs use the first available of several kinds of instances.
+        """Let training jobs use the first kind of instances that is available.
 
         Args:
             instance_configs: the kinds in order of preference; a dict by name for a tuner with several estimators.
@@ -252,9 +253,9 @@ class HyperparameterTuner:
         job_name: str | None = None,
         include_cls_metadata: bool | Mapping[str, bool] = False,
     ) -> Request:
-        """The request that `fit` would send to SageMaker, with secrets as ``***``: a dry run. Raises as `fit`.
+        """The request that `fit` would send to SageMaker, with secrets as ``***``, for a dry run.
 
-        On other platforms, the request of the first training job.
+        On other platforms, it is the request of the first training job. Raises the errors of `fit`.
         """
         if (sweep := self._sweep(job_name)) is not None:
             return sweep.prepare(inputs)
@@ -272,20 +273,20 @@ class HyperparameterTuner:
         logs: bool | str = "All",
         **of_estimator: Any,
     ) -> TuningJob:
-        """Start the tuning job. By default, wait for its end and print a line whenever a training job ends.
+        """Start the tuning job. By default, wait until it ends, and print a line whenever a training job ends.
 
         Args:
             inputs: as for `Estimator.fit`; a dict by name for a tuner with several estimators.
             job_name: at most 32 characters; defaults to the base name and the time.
-            include_cls_metadata: record the estimator's class for the SDK's ``attach``. Framework estimators are
-                always recorded.
-            estimator_kwargs: by the name of an estimator of AWS's own algorithms, ``{"mini_batch_size": ...}``.
-            wait: return when the search has ended.
-            logs: print those lines while waiting.
+            include_cls_metadata: whether to record the estimator's class for the SDK's ``attach``. Framework estimators
+                are always recorded.
+            estimator_kwargs: ``{"mini_batch_size": ...}`` for each estimator of AWS's own algorithms, by its name.
+            wait: whether to return only when the search has ended.
+            logs: whether to print these lines while waiting.
             of_estimator: ``mini_batch_size``, for a single estimator of AWS's own algorithms.
 
         Raises:
-            InvalidJob: an argument has a wrong value, or only SageMaker has it.
+            InvalidJob: an argument has a wrong value, or is only supported on SageMaker.
             InvalidSource: the source cannot be packed.
             StorageError: the source cannot be uploaded.
             PlatformError: SageMaker refuses the job.
@@ -317,7 +318,7 @@ class HyperparameterTuner:
         return sweep_of(self._candidates, self._search, job_name, self.base_tuning_job_name)
 
     def _set_batch_sizes(self, by_name: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raises InvalidJob for another argument, and for an estimator that has no ``mini_batch_size``."""
+        """Set ``mini_batch_size``. Raises InvalidJob for other arguments, and for estimators that do not have it."""
         _check_names("estimator_kwargs", by_name, self._names)
         for name, given in by_name.items():
             estimator = self._candidates[self._names.index(name)].estimator
@@ -365,7 +366,7 @@ class HyperparameterTuner:
 
     @property
     def _names(self) -> list[str]:
-        """The names of the estimators. A single estimator without a name has an empty one."""
+        """The names of the estimators; for a single estimator without a name, an empty name."""
         return [candidate.name or "" for candidate in self._candidates]
 
     def wait(self) -> None:
@@ -388,7 +389,7 @@ class HyperparameterTuner:
         """The estimator with the best hyperparameters so far; its ``model_data`` is the best model.
 
         Args:
-            best_training_job: another job's summary, as `describe` has it.
+            best_training_job: the summary of another job, in the form of `describe`.
 
         Raises:
             CloudtrainError: no training job has reported its objective yet.
@@ -406,7 +407,7 @@ class HyperparameterTuner:
     def deploy(
         self, initial_instance_count: int | None = None, instance_type: str | None = None, *_: Any, **__: Any
     ) -> NoReturn:
-        """Raises NotSupported: the best job's `Estimator` knows the lines that deploy its model."""
+        """Raises NotSupported. The error of the best job's `Estimator` contains the code that deploys its model."""
         kind, count = instance_type or "ml.m5.xlarge", initial_instance_count or 1
         raise refusal(
             "deploy",
@@ -461,15 +462,18 @@ class HyperparameterTuner:
         job_details: Mapping[str, Any] | None = None,
         estimator_cls: type[Estimator] | Mapping[str, type[Estimator]] | None = None,
     ) -> HyperparameterTuner:
-        """A tuner for a search that was started before, by this user or another. Does not wait.
+        """A tuner for a search that was started earlier, by this user or another. Does not wait.
 
-        A sweep of this machine with this name comes before a tuning job of SageMaker, unless a session is given.
+        A sweep of this machine with this name takes precedence over a tuning job, unless a session or ``job_details``
+        are given.
 
-        Its estimators are those of the search, as far as SageMaker shows them: the class is the recorded one, else
+        Its estimators are those of the search, as far as SageMaker shows them. Their class is the recorded one, else
         `Estimator`.
 
         Args:
-            job_details: the response of DescribeHyperParameterTuningJob, if it is known already.
+            tuning_job_name: the name of the search.
+            sagemaker_session: the AWS session.
+            job_details: the response of DescribeHyperParameterTuningJob, if it is already known.
             estimator_cls: the class of the estimators; a dict by name for a search with several estimators.
 
         Raises:
