@@ -395,7 +395,7 @@ class Estimator(SdkMembers):
 
         Args:
             values: a list with one mapping of fields for each job: ``[{"hyperparameters": {"lr": 0.1}}, ...]``; or a
-                mapping of lists, of which all combinations are made: ``{"hyperparameters.lr": [0.1, 0.01]}``.
+                mapping of lists, for all combinations of their values: ``{"hyperparameters.lr": [0.1, 0.01]}``.
             inputs: as for `fit`.
             job_name: the jobs are called ``NAME-0``, ``NAME-1`` and so on. Defaults to the base name and the time.
 

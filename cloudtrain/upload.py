@@ -76,7 +76,7 @@ def upload_data(
 
 
 def _is_default_bucket(platform: SageMakerPlatform, bucket: str) -> bool:
-    """Whether it is the default bucket; false if AWS does not report the account, as with another S3 service."""
+    """Whether it is the default bucket. False if AWS does not report the account, such as with another S3 service."""
     try:
         return bucket == platform.aws.default_bucket
     except PlatformError:

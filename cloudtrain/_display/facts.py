@@ -79,7 +79,7 @@ def places(view: JobView) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(hosts: Sequence[HostState]) -> Iterator[tuple[str, str]]:
-    """The hosts with a message of the platform; of many, those whose state is not the most common one come first."""
+    """The hosts with a message from the platform. Of many, those whose state is not the most common one come first."""
     described = [host for host in hosts if host.message]
     if len(described) > MOST_HOSTS:
         common = Counter(host.state for host in described).most_common(1)[0][0]

@@ -82,7 +82,7 @@ def table_bundle(jobs: Sequence[tuple[Platform, str]]) -> dict[str, str]:
 
     views = []
     for platform, job_name in jobs[:MOST_ROWS]:
-        with contextlib.suppress(CloudtrainError):  # a job that is gone
+        with contextlib.suppress(CloudtrainError):  # a job that no longer exists
             views.append(JobView(platform.describe(job_name), time.time()))
     return {"text/html": table(views, len(jobs))}
 

@@ -18,7 +18,7 @@ OF_ONE_PROGRAM = ("ranks", "exports", "own_pairs", "folder")
 """The flags that each of several programs may have."""
 LAUNCHERS = ("torchrun", "horovodrun", "mpirun", "mpiexec", "srun", "accelerate", "deepspeed")
 NO_MPI_NEEDED = {"bind-to": "none", "map-by": "slot", "rank-by": "slot"}
-"""Flags of mpirun with the values that apply without mpirun, too."""
+"""The values of mpirun's flags that apply without mpirun as well."""
 
 
 @dataclass

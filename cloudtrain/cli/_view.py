@@ -38,7 +38,7 @@ def show_job(job: Job, description: JobDescription, *, below_output: bool = Fals
     """Print the state and results of a job, and why it failed.
 
     Args:
-        below_output: whether the job's output has been printed, and its warnings with it: then this goes to stderr.
+        below_output: whether the job's output, with its warnings, was printed before. The state is then on stderr.
     """
     console = Console(stderr=below_output, highlight=False)
     colour = STATUS_COLOURS.get(description.status, "blue")

@@ -88,7 +88,7 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a job file. Raises InvalidJob, also if the file is too large, of which no more is read."""
+    """The text of a job file. Raises InvalidJob if it cannot be read, or is larger than `LARGEST_DOCUMENT`."""
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST_DOCUMENT + 1)

@@ -32,8 +32,8 @@ def array_elements(values: Any, name: str = "values") -> list[Element]:
     """The elements that ``values`` describe.
 
     Args:
-        values: a list of mappings, one for each element; or a mapping of lists, of which all combinations are made: the
-            first field changes slowest. A value that is not a list is the same in all of them. Nested fields are
+        values: a list of mappings, one for each element; or a mapping of lists, for all their combinations: the first
+            field changes slowest. A value that is not a list is the same in all of them. Nested fields are
             given as dotted paths or mappings.
         name: the name of ``values``, for messages.
 
