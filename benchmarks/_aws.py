@@ -1,4 +1,4 @@
-"""AWS simulated by moto in a separate process, for clients whose calls are counted."""
+"""AWS simulated by moto in a separate process, which counts the calls of its clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TELEMETRY_OFF = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n 
 
 
 def without_telemetry(folder: Path) -> dict[str, str]:
-    """The setting that turns off the telemetry of SageMaker's SDKs, which calls another server."""
+    """The environment that turns off the telemetry of SageMaker's SDKs, which would call another server."""
     config = folder / "sagemaker.yaml"
     config.write_text(TELEMETRY_OFF)
     return {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(config)}
@@ -58,7 +58,7 @@ class Aws:
         }
 
     def remove_bucket(self) -> None:
-        """Remove the default bucket and its objects: the account is as new."""
+        """Remove the default bucket and its objects, so that the account is like new."""
         import boto3
 
         session = boto3.Session("testing", "testing", region_name=REGION)
@@ -69,7 +69,7 @@ class Aws:
         self.calls()
 
     def calls(self) -> list[str]:
-        """The calls since the last call of this: each with the service, and the operation or HTTP method."""
+        """The calls since this method was last used: the service, and the operation or HTTP method."""
         with urllib.request.urlopen(self.endpoint + _COUNT_PATH, timeout=60) as answer:
             calls: list[str] = json.load(answer)
         return calls
@@ -121,7 +121,7 @@ def _serve() -> None:
 
 
 class _Counted:
-    """moto, plus the one operation that SDK v3 needs and moto lacks. It allows everything."""
+    """moto with a counter and SimulatePrincipalPolicy, which SDK v3 needs and moto lacks. It allows everything."""
 
     def __init__(self, moto: Callable[..., Iterable[bytes]]) -> None:
         self._moto = moto

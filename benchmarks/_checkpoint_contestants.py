@@ -2,7 +2,8 @@
 
     python _checkpoint_contestants.py save|restore NAME URI TENSORS
 
-Prints one JSON object: the measurements of two saves, the second with the setup of the first, or of a restore.
+Prints one JSON object with the measurements of a restore, or of two saves, of which the second reuses the setup of the
+first.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from _common import resident
 TENSOR_BYTES = 4 << 20
 SAVES = 2
 THREADS = 4
-"""For peers with a configurable number of threads: neither more nor fewer made any of them faster here."""
+"""The threads of peers with a configurable number. Neither more nor fewer made any of them faster here."""
 
 State = dict[str, torch.Tensor]
 
 
 class Contestant(Protocol):
     def save(self, step: int, state: State) -> Callable[[], object]:
-        """Returns when the training may continue; the returned function blocks until the checkpoint is durable."""
+        """Returns when training may continue. The returned function blocks until the checkpoint is durable."""
         ...
 
     def restore(self, step: int, into: State) -> State:
-        """The state; ``into`` has its tensors, for contestants that can fill them in place."""
+        """Return the state. ``into`` has tensors of the same shapes, for contestants that can fill them in place."""
         ...
 
 
@@ -169,7 +170,7 @@ def train(state: State) -> None:
 
 
 def plain_copy(state: State) -> float:
-    """Seconds for one copy into an existing buffer, the minimum stall of a save."""
+    """The seconds of one copy into an existing buffer, which is the minimum stall of a save."""
     buffer = {name: tensor.clone() for name, tensor in state.items()}
     seconds = []
     for _ in range(5):

@@ -2,7 +2,7 @@
 
     python _checkpoint_in_memory.py URI TENSORS FOLDER
 
-Prints one JSON object: seconds by figure. The saves that set up buffers and connections are not measured.
+Prints one JSON object with the seconds of each figure. Saves that set up buffers and connections are not measured.
 """
 
 from __future__ import annotations

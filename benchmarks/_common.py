@@ -1,6 +1,6 @@
-"""Shared by all benchmarks: their arguments, timings, and the figures that they print.
+"""Code shared by all benchmarks: their arguments, their timing, and the figures that they print.
 
-Only ratios of measurements from the same run are meaningful: machines and their load differ.
+Only ratios of measurements from the same run are meaningful, because machines and their load differ.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Name = TypeVar("Name")
 REPOSITORY = Path(__file__).parents[1]
 TESTS = REPOSITORY / "tests"
 TEST_FOLDERS = [str(TESTS), *map(str, sorted(TESTS.glob("integration/*/")))]
-"""The folders of the modules that the tests share, for ``sys.path``: real clusters, servers and hosts."""
+"""The folders of the modules that the tests share, for ``sys.path``. They start real clusters, servers and hosts."""
 PEERS = Path.home() / ".cache" / "cloudtrain-bench"
 """The environments of the peers, and the figures of the last run on this machine."""
 
 OURS = "cloudtrain"
 SMOKE_TEST = "CLOUDTRAIN_BENCHMARK_SMOKE_TEST"
-"""Set by ``--quick``: nothing is installed, so no peers that need that take part."""
+"""The variable that ``--quick`` sets: nothing is installed, so peers that need an installation are left out."""
 RANK = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK", "")
-"""Of this process, if it is one of the ranks of a benchmark: the first one prints."""
+"""The rank of this process, if it is a rank of a benchmark. Only rank 0 prints."""
 SCALES = {
     "s": ((1.0, "s", 0.01), (1e3, "ms", 1e-5), (1e6, "us", 0.0)),
     "B": ((2.0**-30, "GiB", 2.0**30), (2.0**-20, "MiB", 0.0)),
     "B/s": ((1e-9, "GB/s", 0.0),),
 }
-"""By unit: factor, unit as shown, and the smallest value that is shown in it."""
+"""For each unit, the units in which values are shown: a factor, a name, and the smallest value that is shown in it."""
 MORE_IS_BETTER = ("B/s", "lines/s", "%")
 
 
 class PeerMissing(Exception):
-    """A peer cannot take part; the message says why."""
+    """A peer cannot take part. The message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Figure:
     who: str
     values: tuple[float, ...]
     unit: str = "s"
-    """``s``, ``B``, or any other, which is printed behind the number."""
+    """``s``, ``B``, or any other unit, which is printed after the number."""
     note: str = ""
 
     @property
@@ -78,7 +78,7 @@ class Figure:
         return f"{middle} ({lowest} to {highest})"
 
     def ratio(self, ours: Figure) -> float | None:
-        """How many times better ``ours`` is; none if one of them is 0."""
+        """How many times better ``ours`` is; None if one of the medians is 0."""
         if not ours.median or not self.median:
             return None
         times = self.median / ours.median
@@ -89,14 +89,14 @@ TABLE_HEAD = "| what | who | median (min to max) | times cloudtrain's | |\n| ---
 
 
 def table_row(figure: Figure, ours: Figure | None) -> str:
-    """A row of a Markdown table. ``ours`` is what the figure is compared with."""
+    """A row of a Markdown table, with the figure compared with ``ours``."""
     ratio = figure.ratio(ours) if ours and ours is not figure and ours.unit == figure.unit else None
     cells = (figure.what, figure.who, str(figure), f"{ratio:.2f}" if ratio else "", figure.note)
     return "| " + " | ".join(cells) + " |"
 
 
 class Report:
-    """Prints figures as soon as they are there: as rows of a Markdown table, or each as a JSON object."""
+    """Prints figures as soon as they are available, as rows of a Markdown table or as JSON objects."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -109,7 +109,7 @@ class Report:
     def add(
         self, what: str, who: str, values: float | Iterable[float], unit: str = "s", note: str = ""
     ) -> None:
-        """The first contestant of each ``what`` is the one that others are compared with."""
+        """Print a figure. Others are compared with the first contestant of the same ``what``."""
         several = (values,) if isinstance(values, (int, float)) else tuple(values)
         figure = Figure(what, who, several, unit, note)
         first = self._first.setdefault(what, figure)
@@ -122,7 +122,7 @@ class Report:
             self.add(what, who, values)
 
     def missing(self, who: str, why: str) -> None:
-        """A peer takes no part."""
+        """Report that a peer does not take part."""
         if self._is_quiet or who in self._missing:
             return
         self._missing.add(who)
@@ -133,7 +133,7 @@ class Report:
 
     @contextmanager
     def optional(self, who: str) -> Iterator[None]:
-        """Leave out the rest of the block once it finds that a peer is missing."""
+        """Skip the rest of the block if it raises PeerMissing."""
         try:
             yield
         except PeerMissing as error:
@@ -146,12 +146,13 @@ Part = Callable[[Report, argparse.Namespace], None]
 def run_parts(
     doc: str | None, parts: Mapping[str, Part], *, runs: int = 5, options: Iterable[tuple[str, Any]] = ()
 ) -> None:
-    """The command line of a benchmark: some of its parts, or all.
+    """Run some parts of a benchmark, or all, as its command line says.
 
     Args:
         doc: the docstring of the script, for ``--help``.
-        runs: how often each contestant is measured; once with ``--quick``.
-        options: others, with their defaults; lists take several values.
+        parts: the parts by name.
+        runs: the number of measurements of each contestant; with ``--quick``, there is one.
+        options: further options with their defaults; an option whose default is a list takes several values.
     """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -182,7 +183,7 @@ def run_parts(
 
 
 def measure(function: Callable[[], object], runs: int) -> list[float]:
-    """Wall-clock seconds of ``function``, called ``runs`` times."""
+    """The wall-clock seconds of each of ``runs`` calls of ``function``."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -192,7 +193,7 @@ def measure(function: Callable[[], object], runs: int) -> list[float]:
 
 
 def cpu_seconds(command: Sequence[str], env: Mapping[str, str] | None = None) -> float:
-    """CPU time, user and system, of a child process and of the descendants that it waited for.
+    """The user and system CPU time of a child process and of the descendants that it waited for.
 
     Discards its output. Raises CalledProcessError if it fails.
     """
@@ -205,9 +206,9 @@ def cpu_seconds(command: Sequence[str], env: Mapping[str, str] | None = None) ->
 
 
 def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict[Name, list[float]]:
-    """Seconds of each contestant, which it returns itself, over ``runs`` rounds in which each has one turn.
+    """The seconds that each contestant returns, in ``runs`` rounds in which each contestant has one turn.
 
-    Other load on the machine thus affects all of them. An additional first round fills caches and is not counted.
+    This way, other load on the machine affects all of them. An additional first round fills caches and is not counted.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contestants}
     for turn in range(runs + 1):
@@ -219,7 +220,8 @@ def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict
 
 
 def resident(what: str) -> int:
-    """Bytes of memory of this process: ``VmRSS``, or ``VmHWM`` since 5 was last written to ``clear_refs`` (proc(5))."""
+    """The memory of this process in bytes: ``VmRSS`` now, or ``VmHWM``, the peak since 5 was last written to
+    ``clear_refs`` (proc(5))."""
     lines = Path("/proc/self/status").read_text().splitlines()
     [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
     return int(kilobytes) << 10

@@ -1,4 +1,4 @@
-"""A relay before a server of this machine, which counts the bytes that clients send."""
+"""A relay in front of a server on this machine that counts the bytes that clients send."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CountingRelay(socketserver.ThreadingTCPServer):
         self.upstream = parts.hostname, parts.port
         self.url = "http://127.0.0.1:{1}".format(*self.server_address)
         self.sent = 0
-        """Bytes of all requests, with their headers."""
+        """The bytes of all requests, including headers."""
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -51,7 +51,8 @@ def _received(connection: socket.socket) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def counting_relay(variable: str) -> Iterator[CountingRelay]:
-    """A relay before the server whose URL this variable of the environment has, which has the relay's meanwhile."""
+    """Run a relay in front of the server whose URL is in this environment variable, and set the variable to the relay's
+    URL meanwhile."""
     upstream = os.environ[variable]
     with CountingRelay(upstream) as relay:
         threading.Thread(target=relay.serve_forever, daemon=True).start()

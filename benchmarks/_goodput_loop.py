@@ -1,9 +1,10 @@
-"""The training of `goodput`, the same for every contestant: two ranks, steps of a fixed time, one allreduce in each.
+"""The training loop of `goodput` for all contestants: two ranks, with steps of a fixed time and one allreduce in each.
 
     _goodput_loop.py SAVER FOLDER URI SECONDS
 
-Ends SECONDS after FOLDER/began, after some steps at least. Rank 0 adds a line to FOLDER/steps after each step: process,
-step, time, seconds in the save that followed the step before. Every rank writes its process id to FOLDER.
+Ends SECONDS after the time in FOLDER/began, but not before a few steps. After each step, rank 0 appends a line to
+FOLDER/steps: process, step, time, and the seconds of the save after the previous step. Every rank writes its process id
+to FOLDER.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ import torch.distributed as dist
 
 STEP_SECONDS = 0.1
 SAVE_EVERY = 50
-"""Steps between two checkpoints in the storage."""
+"""The number of steps between two checkpoints in the storage."""
 COPY_EVERY = 10
-"""Steps between two copies in memory."""
+"""The number of steps between two copies in memory."""
 LEAST_STEPS = 3
-"""Also of a run that starts late."""
+"""The least number of steps, even of a run that starts late."""
 PARAMETERS = 4 << 20
-"""Of 4 bytes."""
+"""The number of parameters, each of 4 bytes."""
 
 State = dict[str, torch.Tensor]
 
 
 class Saver(Protocol):
     def restore(self, state: State) -> int:
-        """Fill ``state`` from the latest checkpoint; returns its step, 0 if there is none."""
+        """Fill ``state`` from the latest checkpoint, and return its step; 0 if there is none."""
         ...
 
     def maybe_save(self, step: int, state: State) -> None: ...
@@ -54,7 +55,7 @@ class Nothing:
 
 
 class TorchSave(Nothing):
-    """`torch.save` to a file, and boto3: as tutorials have it."""
+    """`torch.save` to a file, and an upload with boto3, as in tutorials."""
 
     def __init__(self, uri: str) -> None:
         import boto3
@@ -101,10 +102,10 @@ class Ours(Nothing):
 
 
 class DcpAsync(Nothing):
-    """`torch.distributed.checkpoint.async_save` with Amazon's S3 writer, and an object that names the last whole step.
+    """`torch.distributed.checkpoint.async_save` with Amazon's S3 writer, and an object with the last complete step.
 
-    Both ranks save, each what the planner assigns to it, through a second process group: the thread that
-    saves would otherwise exchange messages with the training's allreduce.
+    Both ranks save what the planner assigns to them, through a second process group, because the messages of the saving
+    thread would otherwise be mixed up with those of the training loop's allreduce.
     """
 
     def __init__(self, uri: str) -> None:
@@ -115,7 +116,7 @@ class DcpAsync(Nothing):
 
         os.environ["AWS_ENDPOINT_URL"] = os.environ[
             "AWS_ENDPOINT_URL_S3"
-        ]  # the only one that its client reads
+        ]  # the only variable that its client reads
         self._dcp, self._uri = dcp, uri
         config, region = S3ClientConfig(force_path_style=True), os.environ["AWS_REGION"]
         self._writer = lambda step: S3StorageWriter(region, f"{uri}/{step}", config)

@@ -1,7 +1,7 @@
-"""The logs of many pods, as a kubelet serves them to the API server: without any pods.
+"""Serves the logs of many pods to the API server, as a kubelet does, but without any pods.
 
-``_kubelet_logs.py CERTIFICATES`` prints its port, then takes ``[LINES, SECONDS]`` from its input: each pod prints so
-many lines over some seconds, from the next request on; all of them before it, if ``SECONDS`` is 0.
+``_kubelet_logs.py CERTIFICATES`` prints its port, then reads ``[LINES, SECONDS]`` from its input. From the next request
+on, each pod prints ``LINES`` lines over ``SECONDS`` seconds; if ``SECONDS`` is 0, all of them before that request.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 
 TICK = 0.1
 LEAD = 1.0
-"""Seconds from the first request to the first line: time for the others."""
+"""The seconds from the first request to the first line, to give the other requests time."""
 TEXT = "x" * 60
 
 
 class Schedule:
-    """When each line is printed."""
+    """The times at which lines are printed."""
 
     def __init__(self) -> None:
         self.set(0, 0.0)
@@ -39,7 +39,7 @@ class Schedule:
         return self.began + number * (self.seconds or 1800) / self.lines
 
     def due(self) -> int:
-        """The lines that each pod has printed by now."""
+        """The number of lines that each pod has printed so far."""
         assert self.began is not None
         passed = (time.time() - self.began) / (self.seconds or 1800)
         return max(0, min(self.lines, int(passed * self.lines)))
@@ -49,7 +49,7 @@ SCHEDULE = Schedule()
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection: its requests, one after the other."""
+    """Answer the requests of one connection, one after another."""
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

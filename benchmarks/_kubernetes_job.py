@@ -1,6 +1,6 @@
-"""A job with many pods on a real API server, without anything that runs: a node whose kubelet only has logs.
+"""A job with many pods on a real API server, of which nothing runs: the kubelet of its node only serves logs.
 
-It is a Job of cloudtrain, and a TrainJob of Kubeflow's SDK: both find the same pods.
+It is both a Job of cloudtrain and a TrainJob of Kubeflow's SDK, which find the same pods.
 """
 
 from __future__ import annotations
@@ -71,23 +71,23 @@ spec:
 
 @dataclass
 class JobOfPods:
-    """The server, and its job, whose pods all run."""
+    """The server and its job, all of whose pods are running."""
 
     server: KubeServer
     pods: list[str]
     kubelet: subprocess.Popen[str] | None
 
     def environment(self, folder: Path, url: str | None = None) -> dict[str, str]:
-        """In which a client finds the job. ``url``: through a proxy."""
+        """The environment in which a client finds the job. ``url``: that of a proxy in front of the server."""
         folder.mkdir(exist_ok=True)
         kubeconfig = self.server.kubeconfig(folder / "kubeconfig", user="bench", url=url)
         own = {name: value for name, value in os.environ.items() if not name.startswith("CLOUDTRAIN_")}
         return {**own, "KUBECONFIG": str(kubeconfig), "CLOUDTRAIN_HOME": str(folder / "home")}
 
     def print(self, lines: int, seconds: float) -> None:
-        """From the next request for a log on, each pod prints so many lines over some seconds, and nothing before.
+        """Let each pod print ``lines`` lines over ``seconds`` seconds, from the next request for a log on.
 
-        They are all there already if ``seconds`` is 0.
+        If ``seconds`` is 0, all lines exist already.
         """
         assert self.kubelet and self.kubelet.stdin and self.kubelet.stdout
         self.kubelet.stdin.write(json.dumps([lines, seconds]) + "\n")
@@ -95,18 +95,18 @@ class JobOfPods:
         self.kubelet.stdout.readline()
 
     def touch(self, pod: str) -> None:
-        """The kubelet reports the pod's status again."""
+        """Report the status of a pod again, as the kubelet does."""
         body = {"status": {"conditions": [{**condition("Ready", True), "lastProbeTime": now()}]}}
         self.server.bench.patch("pods", SPACE, pod, body, "status")
 
     def end(self) -> None:
-        """All pods, and with them the job, have succeeded."""
+        """Set all pods and the job to succeeded."""
         _in_parallel(lambda pod: self._patch(pod, "Succeeded", {"terminated": {"exitCode": 0}}), self.pods)
         complete = {"conditions": [condition("Complete", True)], "completionTime": now()}
         self.server.bench.patch("jobs", SPACE, NAME, {"status": complete}, "status")
 
     def begin(self) -> None:
-        """All pods run."""
+        """Set all pods to running."""
         self.server.bench.patch(
             "jobs", SPACE, NAME, {"status": {"conditions": None, "completionTime": None}}, "status"
         )
@@ -128,7 +128,7 @@ class JobOfPods:
 def define(server: KubeServer) -> None:
     """Install the definitions of Kubeflow Trainer, and a runtime."""
     text = (TESTS / "crds" / "trainjobs.yaml").read_text()
-    # kube-apiserver 1.20 takes an empty default for null
+    # kube-apiserver 1.20 treats an empty default as null
     definitions: list[dict[str, Any]] = [yaml.safe_load(text.replace("default: ''", "default: none"))]
     for kind, plural, scope in RUNTIMES:
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -215,13 +215,13 @@ def _in_parallel(act: Any, items: Any) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> tuple[float, int]:
-    """End a process. Returns the seconds of CPU that it has used, and the most bytes that were resident.
+    """End a process. Returns its CPU seconds, and its peak resident memory in bytes.
 
-    `getrusage` would count the memory of this process, too, of which the other began as a copy.
+    `getrusage` would include the memory of this process, because the other one was forked from it.
     """
     status = Path(f"/proc/{process.pid}/status").read_text()
-    peak = re.search(r"VmHWM:\s+(\d+) kB", status)  # not there once it has ended
-    os.kill(process.pid, signal.SIGTERM)  # `terminate` may take its status
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)  # missing once it has ended
+    os.kill(process.pid, signal.SIGTERM)  # `terminate` may reap it
     _, code, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(code)
     return usage.ru_utime + usage.ru_stime, int(peak[1]) << 10 if peak else 0

@@ -1,8 +1,8 @@
 """One contestant of log_metrics.py, in its environment: ``python _log_contestant.py NAME WORK STEPS [VALUES]``.
 
-Prints JSON: the seconds of a call with one value, those of each step of a fixed amount of work that logs 100 values,
-and the CPU seconds of a step: with those of all threads, and those of this thread outside of the work. ``VALUES`` is
-the number of values in a call.
+Prints JSON: the seconds of a call with one value; the seconds of each step, which does a fixed amount of work and logs
+100 values; and the CPU seconds of a step, of all threads and of this thread outside of the work. ``VALUES`` is the
+number of values in a call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 
 Log = Callable[[Mapping[str, float], int], object]
 CALLS = 200
-"""Calls with one value, as fast as they go."""
+"""The number of calls with one value, which are made as fast as possible."""
 WARM_UP = 1.5
-"""Seconds after the first call: threads import modules."""
+"""The pause after the first call, in which threads import modules."""
 VALUES = {f"layer_{number}/norm": 0.1 * number for number in range(100)}
 
 
@@ -93,7 +93,7 @@ CONTESTANTS = {
 
 
 def work(amount: int) -> int:
-    """Python code: the worst case for threads that need the interpreter, too."""
+    """Run Python code, which is the worst case for threads that also need the interpreter."""
     total = 0
     for number in range(amount):
         total += number * number

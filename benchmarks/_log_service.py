@@ -1,6 +1,6 @@
 """A simulated CloudWatch with the logs of a job on many hosts.
 
-``_log_service.py HOSTS LINES SECONDS`` prints the endpoint of the service, which is that of the tests.
+``_log_service.py HOSTS LINES SECONDS`` prints the endpoint of the service, which the tests also use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUNDS_A_SECOND = 10
 
 
 def main(hosts: int, lines: int, seconds: float) -> None:
-    """Print everything immediately if ``seconds`` is 0, else evenly over them, from the first request on."""
+    """Print all lines immediately if ``seconds`` is 0, otherwise evenly over this time, from the first request on."""
     resources = {"InstanceType": "ml.m5.large", "InstanceCount": hosts, "VolumeSizeInGB": 30}
     with sagemaker_service() as service:
         service.answer("CreateTrainingJob", training_request("job", ResourceConfig=resources))

@@ -1,7 +1,7 @@
-"""The peers of the benchmarks, each with a pinned version in a separate environment, created when it is needed.
+"""The peers of the benchmarks, each with a pinned version in a separate environment that is created when needed.
 
-Requirements of one peer must not slow down or break another. Each function returns an interpreter, and raises
-PeerMissing if it cannot be installed.
+This way, the requirements of one peer cannot slow down or break another. Each function returns an interpreter, and
+raises PeerMissing if the peer cannot be installed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ RAY_TUNE = "ray[tune]==2.60.0"
 ENVIRONMENTS = {
     SAGEMAKER_2: ("sagemaker2", (SAGEMAKER_2,)),
     SAGEMAKER_3: ("sagemaker3", (SAGEMAKER_3,)),  # 130 packages, 1 GB
-    # with mpi4py, through which it starts scripts
+    # with mpi4py, with which it starts scripts
     SAGEMAKER_TRAINING: ("sagemaker_training", (SAGEMAKER_TRAINING, "mpi4py==4.1.2")),
     SUBMITIT: ("submitit", (SUBMITIT,)),
-    # torchx starts torch's `torchrun`
+    # torchx starts `torchrun` of torch
     TORCHX: ("torchx", (TORCHX, TORCH)),
     KUBEFLOW: ("kubeflow", (KUBEFLOW,)),
     MLFLOW: ("mlflow_file_store", (MLFLOW,)),
@@ -49,11 +49,11 @@ ENVIRONMENTS = {
         (TORCH, "s3torchconnector[dcp]==1.5.0", "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"),
     ),
 }
-"""By peer: the folder in `PEERS`, and what is installed in it."""
+"""For each peer, the folder in `PEERS`, and the requirements to install in it."""
 
 
 def peer(name: str) -> Path:
-    """The interpreter that has a peer: a key of `ENVIRONMENTS`."""
+    """The interpreter of the environment of a peer, which is a key of `ENVIRONMENTS`."""
     if SMOKE_TEST in os.environ:
         raise PeerMissing("a smoke test has no peers")
     return _environment(*ENVIRONMENTS[name])
@@ -61,9 +61,9 @@ def peer(name: str) -> Path:
 
 @cache
 def cloudtrain(extra: str = "") -> Path:
-    """The interpreter that has this working tree's cloudtrain, installed like a user's; in a smoke test, this one.
+    """The interpreter with this working tree's cloudtrain, installed as users do; in a smoke test, this interpreter.
 
-    Not the developer's editable install: its import hook costs 10 ms in each of a job's processes.
+    The developer's editable install is not used, because its import hook takes 10 ms in each process of a job.
 
     Args:
         extra: ``torch`` or ``kubernetes``.
@@ -86,7 +86,7 @@ def cloudtrain(extra: str = "") -> Path:
 
 @cache
 def _environment(name: str, requirements: tuple[str, ...]) -> Path:
-    """Created once, and again if the requirements change or the last attempt was interrupted."""
+    """An environment, which is created again if the requirements change or its last creation was interrupted."""
     folder = PEERS / name
     python, mark = folder / "bin" / "python", folder / "requirements.txt"
     wanted = "\n".join(requirements) + "\n"

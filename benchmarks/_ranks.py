@@ -1,8 +1,8 @@
-"""Two ranks in which contestants take turns in a fair order: on this machine, or each on a separate host.
+"""Two ranks, on this machine or on two hosts, in which contestants take turns in a fair order.
 
-``scripts/build_horovod`` builds the real Horovod in a separate environment, with mpi4py and the same PyTorch. If it
+``scripts/build_horovod`` builds the real Horovod in a separate environment, with mpi4py and the same PyTorch. If this
 exists, all contestants run in its Python, started with ``mpirun``; otherwise in this Python, without Horovod and
-mpi4py. Horovod is shut down outside its turns: its threads communicate every millisecond.
+mpi4py. Horovod is shut down between its turns, because its threads communicate every millisecond.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from _common import PEERS, RANK, REPOSITORY, SMOKE_TEST, TEST_FOLDERS, Part, Rep
 RANKS = 2
 HOROVOD = PEERS / "horovod" / "bin" / "python"
 MPIRUN = "/usr/bin/mpirun"
-"""Debian's, with which `HOROVOD` was built."""
+"""Debian's mpirun, with which `HOROVOD` was built."""
 INTERFACE = "eth0"
 AGENT = """#!/bin/sh
 # mpirun calls it with the name of a host, and a command line for it
@@ -34,17 +34,17 @@ exec {inside} sh -c "$*"
 
 
 def has_horovod() -> bool:
-    """Whether the ranks run in the Python with the real Horovod and mpi4py; a smoke test has no peers."""
+    """Whether the ranks run in the Python with the real Horovod and mpi4py, which is never so in a smoke test."""
     return SMOKE_TEST not in os.environ and HOROVOD.exists() and os.path.exists(MPIRUN)
 
 
 def run_parts_in_ranks(
     doc: str | None, parts: Mapping[str, Part], *, runs: int, instead: Mapping[str, Part] | None = None
 ) -> None:
-    """Like `run_parts`. Each part runs in all ranks, each of them with one thread, and initialised.
+    """Like `run_parts`, with each part in all ranks, which are initialised and have one thread each.
 
     Args:
-        instead: functions that start the ranks of some parts themselves.
+        instead: for some parts, functions that start the ranks themselves.
     """
     if RANK:
         import torch
@@ -59,7 +59,7 @@ def run_parts_in_ranks(
     started: list[str] = []
 
     def start(report: Report, given: argparse.Namespace) -> None:
-        """All parts that ranks run, once."""
+        """Run all parts that ranks run together, once."""
         if not started:
             started.extend(name for name in given.parts or parts if name not in (instead or {}))
             run_in_ranks(started, report, given)
@@ -100,10 +100,12 @@ def run_on_hosts(part: str, given: argparse.Namespace, gigabits: float) -> None:
     """Run a part of this script on two linked hosts of this machine, which requires root.
 
     Args:
-        gigabits: what a host can send in a second.
+        part: the name of the part.
+        given: the arguments of the command line.
+        gigabits: the bandwidth of a host, in Gbit/s.
 
     Raises:
-        NetworkError: this machine cannot have such hosts.
+        NetworkError: such hosts cannot be created on this machine.
         SystemExit: a rank failed.
     """
     sys.path += TEST_FOLDERS
@@ -166,22 +168,22 @@ def _world(rank: int, on_host: int, address: tuple[str, int]) -> dict[str, str]:
 
 
 def _mpirun(*options: str) -> list[str]:
-    # Waiting ranks yield their core to working ones: without this, Horovod's two threads per rank take 20 times as
-    # long as soon as the machine does anything else.
+    # Waiting ranks yield their core to working ones. Otherwise, Horovod's two threads per rank take 20 times as long
+    # as soon as the machine has other work.
     yields = ["--mca", "mpi_yield_when_idle", "1"]
     return [MPIRUN, "--allow-run-as-root", "-np", str(RANKS), *yields, *options]
 
 
 @contextmanager
 def running(name: str) -> Iterator[None]:
-    """A turn of this contestant."""
+    """Run a turn of this contestant."""
     if name != "Horovod":
         yield
         return
     import horovod.torch as horovod
     from mpi4py import MPI
 
-    assert MPI.Is_initialized()  # by mpi4py, which keeps it; Horovod alone would finalize MPI
+    assert MPI.Is_initialized()  # by mpi4py, which keeps it initialised; Horovod alone would finalize MPI
     horovod.init()
     yield
     horovod.shutdown()
@@ -190,10 +192,10 @@ def running(name: str) -> Iterator[None]:
 def take_turns(
     contestants: Mapping[str, Callable[[], object]], calls: int, rounds: int
 ) -> dict[str, Sequence[float]]:
-    """Seconds per call of each contestant, by round.
+    """The seconds per call of each contestant, by round.
 
-    The first contestant changes from round to round. Each turn starts with some uncounted calls, and the benchmark with
-    an uncounted round.
+    The first contestant changes from round to round. Each turn starts with uncounted calls, and the benchmark with an
+    uncounted round.
     """
     import cloudtrain.distributed.torch as hvd
 

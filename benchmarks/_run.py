@@ -44,11 +44,11 @@ class Result:
 
     figures: list[Figure] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    """Why, by peer."""
+    """The reason for each missing peer."""
     problem: str = ""
-    """Why the benchmark failed."""
+    """The reason why the benchmark failed."""
     load: str = ""
-    """The average of a minute, before and after it."""
+    """The load average of one minute, before and after the benchmark."""
     commit: str = ""
     date: str = ""
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class Result:
 
 
 def run(benchmark: Benchmark, options: str, seconds: float) -> Result:
-    """Run one benchmark, for at most some seconds. Never raises if it fails."""
+    """Run one benchmark for at most ``seconds``. Does not raise if it fails."""
     script, *arguments = shlex.split(benchmark.command)
     command = [sys.executable, str(FOLDER / script), *arguments, *shlex.split(options), "--json"]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -102,7 +102,7 @@ def run(benchmark: Benchmark, options: str, seconds: float) -> Result:
 
 
 def line(row: Row, result: Result, last: Result | None) -> tuple[dict[str, str], str]:
-    """The cells of a row, and why some of them are n/a."""
+    """The cells of a row, and the reason if some of them are n/a."""
     ours, peer = result.find(row.what, row.ours), None
     if ours is None:
         why = result.problem or f"printed no figure of {row.ours} for {row.what!r}"
@@ -144,7 +144,7 @@ def _wanted(row: Row, ours: Figure) -> str:
 def table(
     results: dict[str, Result], last: dict[str, Result], benchmarks: tuple[Benchmark, ...] | list[Benchmark]
 ) -> tuple[list[dict[str, str]], list[str]]:
-    """The rows of all benchmarks that have a result, and the reasons of what is n/a."""
+    """The rows of all benchmarks that have a result, and the reasons for cells that are n/a."""
     lines, reasons = [], []
     for benchmark in benchmarks:
         result = results.get(benchmark.command)
@@ -175,7 +175,7 @@ def show(lines: list[dict[str, str]], reasons: list[str]) -> None:
 
 
 def machine() -> str:
-    """Processors, memory, system, Python."""
+    """The processors, the memory, the system and the Python version of this machine."""
     models = [
         text.partition(":")[2].strip()
         for text in Path("/proc/cpuinfo").read_text().splitlines()
@@ -209,7 +209,7 @@ def _commit() -> str:
 
 
 def results_page(results: dict[str, Result], before: str) -> str:
-    """RESULTS.md; what is written by hand in the page before is kept."""
+    """The text of RESULTS.md, with the handwritten part of the previous page."""
     lines, reasons = table(results, {}, BENCHMARKS)
     columns = [column for column in COLUMNS if column != "last"]
     text = [

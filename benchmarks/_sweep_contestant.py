@@ -1,6 +1,6 @@
 """One contestant of sweep.py: ``python _sweep_contestant.py NAME SAMPLER TRIALS``.
 
-Prints JSON: the seconds that the trials took, and the most memory that the process had.
+Prints JSON: the seconds that the trials took, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from _common import resident
 
 
 def cloudtrain(sampler: str, trials: int, folder: Path) -> Callable[[], object]:
-    """A controller, with a platform whose jobs are over as soon as they are submitted."""
+    """A controller with a platform whose jobs end as soon as they are submitted."""
     os.environ["CLOUDTRAIN_HOME"] = str(folder / "home")
     from cloudtrain.platforms import JobDescription
     from cloudtrain.sweep.controller import control
@@ -66,9 +66,9 @@ def optuna_journal(sampler: str, trials: int, folder: Path) -> Callable[[], obje
 
 
 def ray_tune(sampler: str, trials: int, folder: Path, *, reuses: bool = False) -> Callable[[], object]:
-    """Ray Tune on this machine, which starts a process for each trial, unless its actors are reused.
+    """Ray Tune on this machine, which starts a process for each trial unless its actors are reused.
 
-    Starting Ray takes no part of the time.
+    The start of Ray is not measured.
     """
     import ray
     from ray import tune
@@ -103,7 +103,7 @@ def ray_tune_reusing(sampler: str, trials: int, folder: Path) -> Callable[[], ob
 
 CONTESTANTS = {"cloudtrain": cloudtrain, "Optuna, in memory": optuna, "Optuna, journal": optuna_journal}
 PEERS = {"Ray Tune": ray_tune, "Ray Tune, actors reused": ray_tune_reusing}
-"""Those with their own environment."""
+"""The contestants with a separate environment."""
 
 if __name__ == "__main__":
     _, who, sampler, trials = sys.argv

@@ -142,7 +142,7 @@ def fill(folder: Path, count: int, keep: int | None) -> None:
 
 
 def saves(folder: Path, first: int, keep: int | None) -> list[float]:
-    """The seconds of each of a process's first saves."""
+    """The seconds of each of the first saves of a process."""
     found = []
     with Checkpointer(folder, asynchronous=False, keep=keep) as checkpointer:
         for step in range(first, first + 35):

@@ -45,7 +45,7 @@ def allreduce(report: Report, given: argparse.Namespace) -> None:
 
 
 def sums(array: Tensor) -> dict[str, Callable[[], object]]:
-    """Ways to sum ``array`` over the ranks in place. It is and stays all zeros."""
+    """The ways to sum ``array`` over the ranks in place. It contains only zeros, which stay zeros."""
 
     def in_order() -> None:
         with hvd.same_order():

@@ -80,7 +80,7 @@ def points(report: Report, given: argparse.Namespace) -> None:
 
 
 def wait_for_all(client: Client, job: str) -> None:
-    """Until the plot has all values, as the page does."""
+    """Poll until the plot has all values, as the page does."""
     while not json.loads(client.get(f"jobs/local/{job}/points").body)["is_whole"]:
         time.sleep(0.1)
 

@@ -64,13 +64,13 @@ class Run:
     began: float
     ended: float = 0.0
     faults: list[tuple[str, float]] = field(default_factory=list)
-    """Kind and time."""
+    """The kind and the time of each fault."""
     sent: int = 0
-    """Bytes that the storage has received."""
+    """The bytes that the storage has received."""
     steps: list[tuple[str, int, float, float]] = field(default_factory=list)
-    """Process, step, time, and the seconds of the save before it."""
+    """The process, the number and the time of each step, and the seconds of the save before it."""
     started_again: int = 0
-    """How often torchrun itself had to be restarted, because it failed or hung."""
+    """The number of times that torchrun itself had to be restarted because it failed or hung."""
     reported: str = ""
     """The goodput that cloudtrain reports itself."""
 
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def most_repeated(self) -> int:
-        """How often one step was computed again."""
+        """The most times that any step was recomputed."""
         return max(Counter(step for _, step, _, _ in self.steps).values()) - 1
 
     @property
@@ -97,17 +97,17 @@ class Run:
 
     @property
     def pace(self) -> float:
-        """Seconds between two steps."""
+        """The median of the seconds between two steps."""
         times = [time for _, _, time, _ in self.steps]
         return statistics.median(after - before for before, after in pairwise(times))
 
     @property
     def start(self) -> float:
-        """Seconds until the end of the first step."""
+        """The seconds until the end of the first step."""
         return self.steps[0][2] - self.began
 
     def restarts(self, kind: str) -> list[float]:
-        """Seconds from each fault of this kind to the end of the next step of another process."""
+        """The seconds from each fault of this kind to the end of the next step of a new process."""
         found = []
         for fault, moment in self.faults:
             before = {process for process, _, at, _ in self.steps if at <= moment}
@@ -158,7 +158,7 @@ def goodput(report: Report, given: argparse.Namespace) -> None:
 
 
 def _faults(seconds: float, every: float, seed: int) -> list[tuple[str, float]]:
-    """Kinds, and seconds after the start: one moment in each interval."""
+    """The kinds of faults and their times in seconds after the start, with one fault in each interval."""
     numbers = random.Random(seed)
     moments = [start * every + numbers.uniform(0.2, 0.8) * every for start in range(int(seconds // every))]
     return [*zip(cycle((RANK, HOST, AWAY)), moments)]
@@ -184,7 +184,7 @@ def _run(
 
 
 def _attack(folder: Path, run: Run, faults: Sequence[tuple[str, float]], server: S3Server) -> None:
-    """Cause each fault at its moment; if ranks are restarting, once they run."""
+    """Cause each fault at its time or, if ranks are restarting then, as soon as they are running."""
     numbers = random.Random(len(faults))
     for kind, moment in faults:
         time.sleep(max(0.0, run.began + moment - time.time()))
@@ -209,7 +209,7 @@ def _attack(folder: Path, run: Run, faults: Sequence[tuple[str, float]], server:
 
 
 def _process(path: Path) -> tuple[int, ...]:
-    """The rank that has written this file, and its parent; nothing if it does not run."""
+    """The process of the rank that has written this file, and its parent; empty if it is not running."""
     try:
         process = int(path.read_text())
         state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
@@ -243,10 +243,10 @@ def _cloudtrain(arguments: Sequence[str], run: Run) -> None:
 def _torchrun(
     arguments: Sequence[str], run: Run, *, python: Path = Path(sys.executable), restarts: int = 0
 ) -> None:
-    """Run torchrun, and again if it fails or no step is done for `HANG_SECONDS`.
+    """Run torchrun, and restart it if it fails or there is no step for `HANG_SECONDS`.
 
     Args:
-        restarts: how often torchrun may restart the ranks itself.
+        restarts: the number of times that torchrun itself may restart the ranks.
     """
     options = [f"--nproc-per-node={RANKS}", f"--max-restarts={restarts}", "--standalone"]
     command = [str(python), "-m", "torch.distributed.run", *options, str(LOOP), *arguments]
@@ -266,7 +266,7 @@ def _torchrun(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have torchrun end its ranks, which are not in its process group, and end."""
+    """Let torchrun end its ranks, which are not in its process group, before it ends itself."""
     process.terminate()
     try:
         process.wait(40)  # torchrun gives its ranks 30 s

@@ -93,7 +93,7 @@ def jobs(report: Report, given: argparse.Namespace) -> None:
 
 
 def make_jobs(home: Path, count: int) -> None:
-    """A home with jobs that have ended."""
+    """Create a state folder with jobs that have ended."""
     for number in range(count):
         make_job(home / "jobs" / "local" / f"job-{number}", number)
     home.chmod(0o700)
@@ -106,7 +106,7 @@ def make_jobs(home: Path, count: int) -> None:
 
 
 def make_job(folder: Path, number: int) -> None:
-    """The folder of a job that has ended, with the files that its supervisor has written."""
+    """Create the folder of a job that has ended, with the files that its supervisor writes."""
     folder.mkdir(parents=True)
     request = {"settings": {}, "channels": {}, "environment": {}, "hyperparameters": {"lr": "0.1"}}
     times = {"submitted_at": number, "started_at": number, "ended_at": number + 1}
@@ -169,7 +169,7 @@ def looks(report: Report, given: argparse.Namespace) -> None:
 
 
 def _describe(environ: dict[str, str]) -> tuple[float, int]:
-    """Seconds of one `describe` in a new process, and the most memory of that process in bytes."""
+    """The seconds of one `describe` in a new process, and the peak memory of that process in bytes."""
     command = [sys.executable, "-c", LOOK, "large"]
     seconds, memory = subprocess.check_output(command, env=environ, text=True).split()
     return float(seconds), int(memory)
@@ -215,7 +215,8 @@ class JobOfRanks:
         self._name = f"{self._ranks:,} ranks on {hosts} hosts"
 
     def merges_lines(self, report: Report) -> tuple[float, float, float]:
-        """Returns CPU seconds of supervisor and runtimes until all ranks run, per second of waiting, and their MB."""
+        """Returns the CPU seconds of supervisor and runtimes until all ranks run, those per second of waiting, and
+        their memory."""
         job, took = self._start()
         processes = _descendants(job)
         used, began = _cpu(processes), time.perf_counter()
@@ -259,7 +260,7 @@ class JobOfRanks:
         assert job.status == JobStatus.STOPPED, job.status
 
     def _start(self) -> tuple[Job, float]:
-        """A job whose ranks all run, and the seconds from its submission until then."""
+        """Start a job, and wait until all of its ranks run. Also returns the seconds since its submission."""
         began = time.perf_counter()
         job = Estimator(
             "train.sh",
@@ -274,7 +275,7 @@ class JobOfRanks:
         return job, time.perf_counter() - began
 
     def _go(self, mode: str) -> None:
-        """Have all ranks go on: they read the end of the pipe."""
+        """Let all ranks continue, by ending the pipe from which they read."""
         Path(self._folder, "mode").write_text(mode)
         os.close(os.open(f"{self._folder}/go", os.O_WRONLY))
 
@@ -292,14 +293,14 @@ def _until(done: Callable[[], bool]) -> None:
 
 
 def _descendants(job: Job) -> list[int]:
-    """The supervisor and the runtimes, which are its children."""
+    """The processes of the supervisor and of the runtimes, which are its children."""
     supervisor = int(json.loads(Path(job.describe().place, "state.json").read_text())["pid"])
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     return [supervisor, *map(int, children)]
 
 
 def _cpu(processes: list[int]) -> float:
-    """Seconds of CPU that the processes have used."""
+    """The CPU seconds that the processes have used."""
     fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in processes)
     return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
@@ -310,7 +311,7 @@ def _memory(processes: list[int]) -> int:
 
 
 def draw(path: str, of: str, figures: Mapping[str, Curves]) -> None:
-    """One diagram for each unit."""
+    """Draw one diagram for each unit."""
     import matplotlib
 
     matplotlib.use("svg")

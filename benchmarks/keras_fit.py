@@ -103,7 +103,7 @@ class Ranks:
 
 
 def places(contestant: str, workers: list[str], rank: int) -> dict[str, str]:
-    """Return the environment variables of a rank of the other contestants."""
+    """Return the environment variables for a rank of the other contestants."""
     if contestant == "mirrored":
         task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
         return {"TF_CONFIG": json.dumps(task)}

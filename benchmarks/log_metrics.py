@@ -57,7 +57,7 @@ def logging(report: Report, given: argparse.Namespace) -> None:
 
 
 def _amount() -> int:
-    """How much work takes `STEP_SECONDS`."""
+    """The amount of work that takes `STEP_SECONDS`."""
     began = time.thread_time()
     work(1_000_000)
     return round(1_000_000 * STEP_SECONDS / (time.thread_time() - began))

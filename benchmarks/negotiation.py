@@ -51,7 +51,7 @@ MUST_MATCH = {
 
 
 def one_by_one(operations: int) -> Iterator[list[CollectiveRequest]]:
-    """Batches of requests; those of a batch are in flight together."""
+    """Batches of requests. The requests of a batch are in flight at the same time."""
     return ([_request(str(number % NAMES))] for number in range(operations))
 
 
@@ -75,7 +75,7 @@ def _request(name: str) -> CollectiveRequest:
 
 
 class _Rank:
-    """One of the other ranks, without threads."""
+    """One of the ranks other than rank 0, without threads."""
 
     def __init__(self, address: tuple[str, int], rank: int) -> None:
         self.connection = socket.create_connection(address)
@@ -104,17 +104,17 @@ class _Rank:
 
 def _others(address: tuple[str, int], size: int, mode: str, operations: int) -> None:
     ranks = [_Rank(address, rank) for rank in range(1, size)]
-    for _ in range(2):  # as `measure`
+    for _ in range(2):  # as in `measure`
         for batch in MODES[mode](operations):
             for rank in ranks:
                 rank.send(batch)
             for rank in ranks:
                 rank.receive(len(batch))
-    ranks[0].connection.recv(1)  # until rank 0 has ended, and everything is counted
+    ranks[0].connection.recv(1)  # blocks until rank 0 has ended and has counted everything
 
 
 def measure(size: int, mode: str, operations: int) -> float:
-    """Seconds of CPU of rank 0 for one operation."""
+    """The CPU seconds of rank 0 for one operation."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     others = multiprocessing.get_context("fork").Process(
         target=_others, args=(listener.getsockname(), size, mode, operations)
@@ -130,7 +130,7 @@ def measure(size: int, mode: str, operations: int) -> float:
         timeout=60,
         warn_after=60,
     )
-    for _ in range(2):  # the first time, the ranks connect and learn the numbers
+    for _ in range(2):  # in the first round, the ranks connect and receive the request numbers
         before = _cpu_seconds()
         for batch in MODES[mode](operations):
             for pending in [client.submit(request, lambda _: None) for request in batch]:

@@ -34,7 +34,7 @@ from _peers import SAGEMAKER_2, SAGEMAKER_3, SAGEMAKER_TRAINING, peer
 sys.path += TEST_FOLDERS
 import engine_daemon
 
-# the SDKs stop all containers when the first one ends: the sleep lets the others reach their first line
+# the sleep lets all containers reach their first line, because the SDKs stop all of them when the first one ends
 SCRIPT = 'import time; print(f"first line at {time.time()!r}.", flush=True); time.sleep(5)\n'
 SAID = re.compile(r"first line at ([0-9.]+)\.")
 CONTAINERS = 2
@@ -55,7 +55,7 @@ docker network rm hand >/dev/null
 """
 
 
-# without AWS: code and output are on this machine
+# code and output are on this machine, not on AWS
 SDK_ENVIRONMENT: Mapping[str, str] = {
     "AWS_ACCESS_KEY_ID": "none",
     "AWS_SECRET_ACCESS_KEY": "none",
@@ -156,7 +156,7 @@ def first_line(command: list[str], folder: Path, environ: dict[str, str]) -> flo
     """Run the command to its end; returns the seconds until the last container reached its first line.
 
     Raises:
-        RuntimeError: a container did not reach its script; with the output.
+        RuntimeError: a container did not reach its script. The message contains the output.
     """
     start = time.time()
     done = subprocess.run(
@@ -169,7 +169,7 @@ def first_line(command: list[str], folder: Path, environ: dict[str, str]) -> flo
 
 
 def _with_toolkit(url: str, toolkit: Path) -> str:
-    """Create the image of all contestants: this Python is first on its PATH, SageMaker's ``train`` last."""
+    """Create the image of all contestants, with this Python first on its PATH, and SageMaker's ``train`` last."""
     with closing(docker.DockerClient(base_url=url)) as client:
         bare = client.containers.create(engine_daemon.IMAGE, "true")
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin:{toolkit.parent}"

@@ -98,7 +98,7 @@ class Submits:
     cpu_seconds: list[float] = field(default_factory=list)
 
     def submit(self, folder: Path, environment: Mapping[str, str], *, counts: bool) -> None:
-        (folder / "submit.py").write_text(self.code)  # a file: the SDK reads the source of the function
+        (folder / "submit.py").write_text(self.code)  # in a file, because the SDK reads the function's source
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run([str(self.python), "submit.py"], cwd=folder, env=environment, check=True)
         took, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -135,7 +135,7 @@ def submit(report: Report, given: argparse.Namespace) -> None:
 
 
 def kinds(requests: Iterable[str]) -> str:
-    """The requests by kind: ``1 list of pods, 1 watch of pods``."""
+    """The number of requests of each kind, such as ``1 list of pods, 1 watch of pods``."""
     counts: Counter[str] = Counter()
     for request in requests:
         path, _, query = request.partition(" ")[2].partition("?")
@@ -152,7 +152,7 @@ def kinds(requests: Iterable[str]) -> str:
 def watch_by(
     job: JobOfPods, proxy: KubeProxy, folder: Path, command: Sequence[str], seconds: float
 ) -> tuple[list[str], float, int]:
-    """Run one contestant, while pods report. Returns its requests, seconds of CPU, and bytes of memory."""
+    """Run one contestant while pods report. Returns its requests, its CPU seconds, and its memory in bytes."""
     environment = job.environment(folder, proxy.url)
     proxy.requests.clear()
     ended = threading.Event()
@@ -199,13 +199,13 @@ class Run:
     """One run of one contestant."""
 
     numbers: Sequence[tuple[int, int]]
-    """Pod and number of each line, in the order of arrival."""
+    """The pod and the number of each line, in the order of arrival."""
     printed: Sequence[float]
     arrived: Sequence[float]
     seconds: float
     cpu: float
     memory: int
-    """The largest resident size of a process, in bytes."""
+    """The peak resident memory of a process, in bytes."""
 
     def whole(self, wanted: int) -> str:
         twice = len(self.numbers) - len(set(self.numbers))
@@ -213,7 +213,7 @@ class Run:
 
     @property
     def steps_back(self) -> int:
-        """How many lines follow one that was printed later."""
+        """The number of lines that follow a line that was printed later."""
         return sum(later < earlier for earlier, later in pairwise(self.printed))
 
     @property

@@ -45,7 +45,8 @@ TOOLKIT_VALUES = {
     "sagemaker_mpi_custom_mpi_options": "",
 }
 
-# The content of an image. Every host has its own mounts: in /tmp, the toolkit leaves a file that affects the next run.
+# The content of an image. Each host has its own mounts, because a file that the toolkit leaves in /tmp would affect the
+# next run.
 TOOLKIT_HOST = """
 mount -t tmpfs none /tmp
 mount --bind {folder}/ssh /etc/ssh
@@ -72,7 +73,7 @@ def start(report: Report, given: argparse.Namespace) -> None:
 
 
 def in_scratch(contestant: Callable[[Path], tuple[float, str]]) -> float:
-    """Seconds of a run in a new folder. Raises RuntimeError if a rank did not print its line."""
+    """The seconds of a run in a new folder. Raises RuntimeError if a rank did not print its line."""
     PEERS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=PEERS) as scratch:  # the toolkit's hosts have their own /tmp
         took, output = contestant(Path(scratch))
@@ -120,7 +121,7 @@ def submit(folder: Path, python: Path) -> tuple[float, str]:
 
 
 def ended(took: float, codes: list[int], output: str) -> tuple[float, str]:
-    """Raises RuntimeError if a program failed."""
+    """The time and the output of a run. Raises RuntimeError if a program failed."""
     if any(codes):
         raise RuntimeError(f"exit codes {codes}\n{output}")
     return took, output
@@ -141,7 +142,7 @@ def prepare_toolkit(folder: Path) -> None:
 
 
 def start_toolkit(machine: Machine, machines: list[Machine], folder: Path, script: str) -> Program:
-    """Start the toolkit as process 1 of ``machine``; `prepare_toolkit` has made ``folder``."""
+    """Start the toolkit as process 1 of ``machine``, with a ``folder`` that `prepare_toolkit` has filled."""
     base = folder / machine.name
     code, config = base / "code", base / "input" / "config"
     code.mkdir(parents=True)

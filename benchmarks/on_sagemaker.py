@@ -166,7 +166,7 @@ def _environment(folder: Path, aws: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_tree(root: Path, seed: int = 0) -> None:
-    """Create the files: half of the bytes are source-like text in 1,900 files, half are random bytes in 100 files."""
+    """Create files: half of the bytes are source-like text in 1,900 files, and half are random bytes in 100 files."""
     rng = random.Random(seed)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz_", k=rng.randint(2, 12))) for _ in range(3_000)]
     for number in range(FILES):
@@ -190,7 +190,7 @@ def _text(rng: random.Random, words: list[str], size: int) -> str:
 
 
 def settle(root: Path) -> None:
-    """Wait until the last change of the tree is some time ago, as with most source trees."""
+    """Wait until the last change of the tree is a few seconds old, because most source trees have no newer changes."""
     newest = max(
         os.stat(os.path.join(folder, name)).st_ctime for folder, _, names in os.walk(root) for name in names
     )
@@ -206,7 +206,8 @@ def take_turns(
     runs: int,
     before: Callable[[int], None] = lambda turn: None,
 ) -> None:
-    """``runs`` rounds in which each has one turn, after ``before``; an additional first round is not counted."""
+    """Let each submitter have one turn, after ``before``, in each of ``runs`` rounds. An additional first round is not
+    counted."""
     submits = {name: Submits() for name in submitters}
     for turn in range(runs + 1):
         for name, submitter in submitters.items():
@@ -222,7 +223,7 @@ def take_turns(
 
 @contextmanager
 def contest(report: Report, given: argparse.Namespace) -> Iterator[tuple[dict[str, Submitter], Aws, Path]]:
-    """The contestants, a new AWS, and a folder with an empty source."""
+    """The contestants, a new simulated AWS, and a folder with an empty source."""
     submitters = {OURS: Submitter(cloudtrain(), SUBMIT)}
     for name, number, script in ((SAGEMAKER_2, "2", SDK_2), (SAGEMAKER_3, "3", SDK_3)):
         if given.sdk in (None, number):
@@ -323,7 +324,7 @@ def logs(report: Report, given: argparse.Namespace) -> None:
 
 @contextmanager
 def service(hosts: int, lines: int, seconds: float) -> Iterator[str]:
-    """The endpoint of a CloudWatch. The job prints its lines over ``seconds``, from the first request on."""
+    """The endpoint of a simulated CloudWatch. Its job prints its lines over ``seconds``, from the first request on."""
     command = [sys.executable, str(SERVICE), str(hosts), str(lines), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -338,7 +339,7 @@ Line = tuple[float, str, int, float]
 
 
 def _read(endpoint: str, how: str) -> tuple[list[Line], float]:
-    """The lines that cloudtrain prints, and the seconds of the whole process."""
+    """The lines that cloudtrain prints, and the duration of the whole process in seconds."""
     start = time.perf_counter()
     command = [str(cloudtrain()), "-c", READ, how]
     done = subprocess.run(command, env=_client(endpoint), stdout=subprocess.PIPE, text=True, check=True)
@@ -348,7 +349,7 @@ def _read(endpoint: str, how: str) -> tuple[list[Line], float]:
 
 
 def _read_by_sdk_2(endpoint: str, patience: float) -> tuple[int, str]:
-    """The number of lines that the SDK prints, and how it ended; "" if it had to be stopped."""
+    """The number of lines that the SDK prints, and how it ended; empty if it had to be stopped."""
     command = [str(peer(SAGEMAKER_2)), "-c", READ_BY_SDK_2]
     with tempfile.TemporaryDirectory() as scratch:
         env = {**_client(endpoint), **without_telemetry(Path(scratch))}
@@ -381,7 +382,7 @@ def _client(endpoint: str) -> dict[str, str]:
 
 
 def _whole(lines: list[Line], wanted: int) -> str:
-    """The number of different lines, and of lines that follow one that was printed later."""
+    """The number of distinct lines, and of lines that follow a line that was printed later."""
     different = len({(host, number) for _, host, number, _ in lines})
     printed = [line[3] for line in lines]
     late = sum(later < earlier for earlier, later in pairwise(printed))

@@ -123,11 +123,11 @@ def submit(report: Report, given: argparse.Namespace) -> None:
 def until_user_code(
     command: list[str], folder: Path, environment: dict[str, str], cluster: SlurmCluster
 ) -> float:
-    """Seconds until the first rank has begun. Waits until the cluster is idle again."""
+    """The seconds until the first rank has begun. Then waits until the cluster is idle again."""
     began = folder / "began"
     began.unlink(missing_ok=True)
     start = time.time()
-    # torchx submits the job, then fails in its search for it: the cluster has no accounting
+    # torchx submits the job, then fails to find it, because the cluster has no accounting
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     subprocess.run(command, cwd=folder, env=environment, check=False, **quiet)
     deadline = time.monotonic() + PATIENCE
@@ -141,7 +141,7 @@ def until_user_code(
 
 
 class SlowLink:
-    """A proxy that delays all data. ``port`` is where it listens."""
+    """A proxy that delays all data. It listens on ``port``."""
 
     def __init__(self, target: int, delay: float) -> None:
         self._target, self._delay = target, delay
@@ -191,7 +191,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def handshake() -> float:
-    """The duration of a command that does nothing, on a new connection."""
+    """The seconds of a command that does nothing, on a new connection."""
     return seconds(lambda: subprocess.run(["ssh", ALIAS, "true"], check=True))
 
 
@@ -282,7 +282,7 @@ def _named(counts: dict[str, int]) -> str:
 
 
 def _make_job(folder: Path, number: int) -> None:
-    """The folder of a job in the queue, as a submission leaves it."""
+    """Create the folder of a queued job, as a submission does."""
     folder.mkdir(parents=True)
     now = time.time()
     request = {"settings": {}, "channels": {}, "environment": {}, "hyperparameters": {}}
@@ -293,7 +293,7 @@ def _make_job(folder: Path, number: int) -> None:
 
 
 def _counting(folder: Path, calls: Path) -> Path:
-    """Programs in front of Slurm's commands that write down when they were called."""
+    """Create wrappers of Slurm's commands that record the times of calls. Returns their folder."""
     folder.mkdir()
     for name in COMMANDS:
         path = folder / name

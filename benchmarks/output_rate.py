@@ -50,7 +50,7 @@ def _file(folder: Path, what: str, line: str, lines: int) -> Path:
 
 
 def seconds(folder: Path, output: Path, definitions: tuple[tuple[str, str], ...]) -> float:
-    """The time until the merger has passed on all lines of ``output``."""
+    """The seconds until the merger has forwarded all lines of ``output``."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
         metrics = MetricFinder(definitions, EventLog(Path(run, "events.jsonl"), "algo-1"))
         target = os.open(Path(run, "job.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -82,7 +82,7 @@ def adopt_orphans() -> None:
 
 
 def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
-    """CPU seconds of a command and all its descendants. Raises RuntimeError with its output if it fails."""
+    """The CPU seconds of a command and all its descendants. Raises RuntimeError with its output if it fails."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("CLOUDTRAIN_", "AWS_"))}
     environ = {
         **own,
@@ -110,7 +110,7 @@ def cpu_of_all(command: Sequence[str], folder: Path, tree: Path) -> float:
 
 
 def by_perf(command: Sequence[str], folder: Path, tree: Path) -> float:
-    """Instructions, by the processor's counters. Raises ValueError if they cannot be read."""
+    """The number of instructions, from the processor's counters. Raises ValueError if these cannot be read."""
     with tempfile.NamedTemporaryFile("r") as found:
         perf = ("perf", "stat", "-x", ",", "-e", "instructions:u", "-o", found.name, "--")
         cpu_of_all((*perf, *command), folder, tree)
@@ -119,7 +119,7 @@ def by_perf(command: Sequence[str], folder: Path, tree: Path) -> float:
 
 
 def by_valgrind(command: Sequence[str], folder: Path, tree: Path) -> float:
-    """Instructions, by valgrind."""
+    """The number of instructions, measured with valgrind."""
     with tempfile.TemporaryDirectory() as logs:
         valgrind = (
             "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
@@ -131,7 +131,7 @@ def by_valgrind(command: Sequence[str], folder: Path, tree: Path) -> float:
 
 
 def find_counter(folder: Path, tree: Path) -> Cost | None:
-    """The way to count instructions on this machine, if there is one."""
+    """The function that counts instructions on this machine; None if there is none."""
     with suppress(FileNotFoundError, RuntimeError, ValueError):
         by_perf((sys.executable, "-I", "-c", "pass"), folder, tree)
         return by_perf
@@ -139,7 +139,8 @@ def find_counter(folder: Path, tree: Path) -> Cost | None:
 
 
 def costs(cost: Cost, commands: Sequence[str], folder: Path, tree: Path) -> dict[str, float]:
-    """Of each command, in costs of `STANDARD`; without those that miss a deadline of a job on a crowded machine."""
+    """The cost of each command relative to `STANDARD`, without commands that miss a deadline of a job because the
+    machine is too busy."""
     for command in (STANDARD, *(COMMANDS[name] for name in commands)):
         cpu_of_all(command, folder, tree)  # compiles modules
     standard, found = cost(STANDARD, folder, tree), {}
@@ -150,10 +151,10 @@ def costs(cost: Cost, commands: Sequence[str], folder: Path, tree: Path) -> dict
 
 
 def against_reference(commands: Sequence[str], tree: Path, *, renew: bool) -> dict[str, float]:
-    """Compare, or write the reference; returns each command's cost divided by it.
+    """Compare with the reference, or write it. Returns each command's cost divided by that in the reference.
 
     Raises:
-        SystemExit: there is nothing to compare with, or to count with.
+        SystemExit: there is no reference for this Python, or no way to count instructions.
     """
     reference = json.loads(REFERENCE.read_text())
     if not renew and PYTHON not in reference:
@@ -177,7 +178,7 @@ def against_reference(commands: Sequence[str], tree: Path, *, renew: bool) -> di
 
 
 def against_commit(commands: Sequence[str], revision: str) -> dict[str, float]:
-    """Compare with another commit, in turns; returns each command's cost divided by its cost there."""
+    """Compare with another commit, in turns. Returns each command's cost divided by its cost at that commit."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         archive = ["git", "-C", str(REPOSITORY), "archive", revision, "cloudtrain"]

@@ -1,4 +1,4 @@
-"""The rows of the table that `run` prints: which benchmark has a figure, what it is compared with, what is wanted."""
+"""The rows of the table that `run` prints, each with its benchmark, the peer for the comparison, and the goal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from _common import MORE_IS_BETTER, OURS, Figure
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of cloudtrain, and that of a peer."""
+    """A figure of cloudtrain, and the same figure of a peer."""
 
     name: str
     what: str
-    """Of both figures."""
+    """The `Figure.what` of both figures."""
     peer: str = ""
-    """How the peer's name begins; none, if there is no peer."""
+    """The prefix of the peer's name; empty if there is no peer."""
     ours: str = OURS
     limit: float | None = None
-    """The goal for cloudtrain's figure, in its unit: at most, or at least where more is better."""
+    """The goal for cloudtrain's figure, in its unit: an upper limit, or a lower limit if more is better."""
     times: float | None = None
-    """How many times better than the peer's it is at least."""
+    """The goal for the ratio: the least number of times that cloudtrain is better than the peer."""
 
     @property
     def wanted(self) -> str:
@@ -33,7 +33,7 @@ class Row:
         return ", ".join(parts)
 
     def is_met(self, ours: Figure, peer: Figure | None) -> bool | None:
-        """None, if nothing is wanted, or the peer is missing that it is compared with."""
+        """Whether the goals are met; None if there are none, or if the peer is missing."""
         found = []
         if self.limit is not None:
             more = ours.unit in MORE_IS_BETTER
@@ -48,14 +48,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One command, and the rows that its figures fill."""
+    """A command, and the rows for its figures."""
 
     command: str
     quick: str | None = None
-    """Its options in `run --quick`; None: left out there."""
+    """Its options in `run --quick`; None if it does not run there."""
     rows: tuple[Row, ...] = ()
     minutes: float = 1.0
-    """Of a whole run, about."""
+    """The approximate duration of a whole run."""
 
     @property
     def title(self) -> str:
@@ -66,7 +66,7 @@ class Benchmark:
         return words[0].upper() + words[1:]
 
     def matches(self, pattern: str) -> bool:
-        """Whether its command, or the name of a row, matches a pattern of the shell, or holds it."""
+        """Whether its command or the name of a row matches a shell pattern, or contains it."""
         names = (self.command, *(row.name for row in self.rows))
         return any(fnmatch.fnmatch(name, pattern) or pattern in name for name in names)
 
@@ -470,4 +470,4 @@ BENCHMARKS = (
         15,
     ),
 )
-"""In the order in which they run."""
+"""The benchmarks in the order in which they run."""

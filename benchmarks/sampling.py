@@ -79,7 +79,7 @@ def data(report: Report, given: argparse.Namespace) -> None:
 
 
 def _waits_seconds(count: int) -> float:
-    """Seconds of this thread for one wait."""
+    """The CPU seconds of this thread for one wait."""
     used = 0.0
     for _ in range(count):
         time.sleep(0.01)
@@ -106,7 +106,7 @@ def _step_seconds(seconds: float) -> float:
 
 @contextmanager
 def _ranks(folder: Path) -> Iterator[None]:
-    """Processes that do nothing, and a library in place of NVIDIA's."""
+    """Run processes that do nothing, and create a library that replaces NVIDIA's."""
     sys.path.extend(TEST_FOLDERS)
     from nvml import compile_stand_in
 
@@ -133,7 +133,7 @@ def _sampler(folder: Path, seconds: float) -> subprocess.Popen[str]:
 
 
 def _sample(folder: Path, seconds: float) -> None:
-    """Print the processor time of the threads of a sampler, in percent of the time."""
+    """Print the CPU time of a sampler's threads, as a percentage of the elapsed time."""
     sampler = Sampler(EventLog(folder / "events.jsonl", "algo-1"), folder, 1, os.environ)
     sampler.watch(str(folder), RankSlot.on_host(0, 1, RANKS))
     time.sleep(WARM_UP)

@@ -34,25 +34,25 @@ JITTERS = [number / 1000 for number in range(101)]
 
 @dataclass(frozen=True)
 class Point:
-    """One published throughput, and what it is predicted from."""
+    """One published throughput, and the inputs of its prediction."""
 
     name: str
     family: str
     source: str
     gpus: int
     shown: int
-    """GPUs, where ``gpus`` counts replicas of several."""
+    """The number of GPUs to show, because ``gpus`` may count replicas of several GPUs."""
     load: Load
-    """Of one GPU; ``compute`` is the work."""
+    """The load of one GPU; ``compute`` is the amount of work."""
     links: Links
     base: tuple[int, Load, float]
-    """The GPUs, the load and the throughput of the point that the series begins with."""
+    """The GPUs, the load and the throughput of the first point of the series."""
     published: float
-    """The throughput of a GPU, in times of that of the base."""
+    """The throughput per GPU relative to the base."""
 
     @cache  # noqa: B019 - the points live as long as the program
     def predicted(self, jitter: float) -> float:
-        """The same by the model."""
+        """The throughput per GPU relative to the base, according to the model."""
         gpus, load, rate = self.base
         seconds = load.compute / rate
         each = with_measured(replace(load, jitter=jitter), seconds, gpus, self.links).compute / load.compute
@@ -64,7 +64,7 @@ class Point:
 class Result:
     point: Point
     jitter: float
-    """Fitted to the other points of the family."""
+    """The jitter that was fitted to the other points of the family."""
     predicted: float
 
     @property
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def linear_error(self) -> float:
-        """That of the assumption that GPUs never wait."""
+        """The error of the assumption that GPUs never wait."""
         return 1 / self.point.published - 1
 
 
@@ -99,7 +99,7 @@ def _points(series: dict[str, Any]) -> list[Point]:
 
 
 def fitted(known: Sequence[Point]) -> float:
-    """The jitter with the least squared error of the logarithms."""
+    """The jitter with the least sum of squared errors of the logarithms."""
     return min(
         JITTERS, key=lambda jitter: sum(math.log(p.predicted(jitter) / p.published) ** 2 for p in known)
     )
@@ -144,7 +144,7 @@ SIZE, MARGIN, LOW, HIGH = 420, 50, 0.60, 1.06
 
 
 def picture(results: Sequence[Result]) -> Html:
-    """Published against predicted efficiency, with the band of the tolerance."""
+    """Draw the published against the predicted efficiency, with the tolerance as a band."""
 
     def place(value: float) -> float:
         return round(MARGIN + (value - LOW) / (HIGH - LOW) * (SIZE - 2 * MARGIN), 1)
@@ -184,7 +184,7 @@ def picture(results: Sequence[Result]) -> Html:
 
 
 def page(text: str, results: Sequence[Result]) -> str:
-    """The page with a new table."""
+    """The page with an updated table."""
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     return f"{before}{BEGIN}\n\n{summary(results)}\n\n{table(results)}\n\n{END}{after}"

@@ -147,7 +147,7 @@ def until_first_line(command: str, python: Path, folder: Path, ranks: int) -> fl
     """Run the command to its end; returns the seconds until the last of ``ranks`` ranks reached its first line.
 
     Raises:
-        RuntimeError: the command failed, or a rank did not reach its script; with the output.
+        RuntimeError: the command failed, or a rank did not reach its script. The message contains the output.
     """
     with tempfile.TemporaryDirectory(dir=folder) as marks:
         environ = {
@@ -165,7 +165,8 @@ def until_first_line(command: str, python: Path, folder: Path, ranks: int) -> fl
 
 
 def run(report: Report, given: argparse.Namespace) -> None:
-    """The same interpreter and script; mpirun is the one next to this interpreter, or else on the PATH."""
+    """Run the same script with the same interpreter. The mpirun next to this interpreter is used, else that on the
+    PATH."""
     programs = Path(sys.executable).parent
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, **dict.fromkeys(AS_ROOT, "1")}
@@ -189,7 +190,7 @@ PLAN = (
 
 
 def plan(report: Report, given: argparse.Namespace) -> None:
-    """To the end of the command, in a network namespace without a network where this user may make one."""
+    """Measure until the command ends, without a network if this user may create a network namespace."""
     environ = {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
     offline = ("unshare", "-rn")
     if not shutil.which("unshare") or subprocess.run((*offline, "true"), capture_output=True).returncode:
@@ -204,7 +205,7 @@ def plan(report: Report, given: argparse.Namespace) -> None:
 
 
 def wall_seconds(command: tuple[str, ...], folder: str, environ: dict[str, str]) -> float:
-    """Seconds that a command takes. Raises CalledProcessError if it fails."""
+    """The wall-clock seconds of a command. Raises CalledProcessError if it fails."""
     began = time.monotonic()
     subprocess.run(
         command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True

@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
 
 def phases(folder: Path) -> list[float]:
-    """Seconds since the start of the command, one for each of `PHASES`. Raises RuntimeError if the job fails."""
+    """The seconds since the start of the command for each of `PHASES`. Raises RuntimeError if the job fails."""
     trace = folder / "trace"
     strace = ["strace", "--seccomp-bpf", "-f", "-ttt", "-s", "200", "-e", f"trace={CALLS}", "-o", str(trace)]
     environ = {**os.environ, "CLOUDTRAIN_HOME": str(folder / "state")}
@@ -77,12 +77,12 @@ def phases(folder: Path) -> list[float]:
 
 
 def time_of(calls: list[Call], process: str, name: str) -> float:
-    """The time of the first such call of a process."""
+    """The time of the first system call ``name`` of a process."""
     return next(call.time for call in calls if (call.process, call.name) == (process, name))
 
 
 def forked(calls: list[Call], parent: str) -> tuple[str, float]:
-    """The first child of ``parent``, and when it was forked."""
+    """The first child of ``parent``, and the time when it was forked."""
     call = next(call for call in calls if (call.process, call.name) == (parent, "clone"))
     return call.rest.rpartition(" = ")[2], call.time
 

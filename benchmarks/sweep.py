@@ -137,7 +137,7 @@ def _time_to_quality(pruner: str | None, seed: int) -> float:
 
 
 def _curve(source: random.Random) -> list[float]:
-    """The loss of a configuration after each epoch. Curves cross: some are slow, and good in the end."""
+    """The loss of a configuration after each epoch. Curves cross, because some configurations are slow but end well."""
     final, rate = source.random(), source.uniform(0.5, 1.5)
     return [final + (1 - final) * epoch**-rate for epoch in range(1, EPOCHS + 1)]
 

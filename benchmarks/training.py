@@ -84,7 +84,7 @@ def mlp(*widths: int) -> nn.Module:
 
 
 class Product(nn.Module):
-    """Many parameters of 8 numbers: hooks take longer than copies."""
+    """Many parameters of 8 elements, for which hooks take longer than copies."""
 
     def __init__(self, parameters: int) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ def hooks(report: Report, given: argparse.Namespace) -> None:
 
 
 def backward_passes(parameters: int) -> dict[str, Callable[[], float]]:
-    """Each makes one step, and returns the seconds of its backward pass and of its wait for the reduction."""
+    """Functions that run one step, and return the seconds of the backward pass with the wait for the reduction."""
     plain, own, theirs = (Product(parameters) for _ in range(3))
     wrapped = DistributedDataParallel(theirs, gradient_as_bucket_view=True)
     optimizer = hvd.DistributedOptimizer(
@@ -249,7 +249,7 @@ def memory_of_one(report: Report, given: argparse.Namespace) -> None:
 
 
 def peaks(contestant: Callable[[nn.Module, Shape], Step], widths: tuple[int, ...]) -> tuple[int, int]:
-    """Peak bytes above the level before, in the first steps and in the later ones."""
+    """The peak memory in bytes above the initial level, in the first steps and in later ones."""
     before = resident("VmRSS")
     step = contestant(mlp(*widths), WIDE_SHAPE)
     found = []
@@ -288,7 +288,7 @@ def timeline(report: Report, given: argparse.Namespace) -> None:
 
 
 def repeat(step: Step, times: int, timeline: Timeline | None) -> None:
-    """Run steps, recorded by ``timeline`` if there is one. Pending records are written before the next turn starts."""
+    """Run steps, which ``timeline`` records if it is given. Pending records are written before the next turn starts."""
     before, recorder.active = recorder.active, timeline
     for _ in range(times):
         step()
@@ -296,7 +296,7 @@ def repeat(step: Step, times: int, timeline: Timeline | None) -> None:
 
 
 def comparison() -> float:
-    """Seconds of the check whether a timeline is recorded."""
+    """The seconds of a check whether a timeline is being recorded."""
     return min(timeit.repeat("recorder.active is None", globals={"recorder": recorder}, number=10**5)) / 10**5
 
 
