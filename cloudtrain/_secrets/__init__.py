@@ -1,4 +1,4 @@
-"""Recognises secrets, by their name, in a URL and by the format of the value, and hides them.
+"""Recognises secrets by their names, in URLs and by the format of their values, and hides them.
 
-Everything that shows, stores or packs text uses this package, in the job too.
+All code that shows, stores or packs text uses this package, in the job too.
 """

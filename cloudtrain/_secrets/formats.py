@@ -1,6 +1,6 @@
 """The formats of well-known keys and tokens.
 
-Written from what their issuers document: a fixed prefix or mark, an alphabet and a length.
+Based on the documentation of their issuers: a fixed prefix or mark, an alphabet and a length.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def _aws_key_pairs(data: bytes) -> Iterator[int]:
 
 
 def _matches(pattern: str) -> Finder:
-    # compiled when it first runs: most never do. re keeps it
+    # compiled at its first run, as most never run; re caches it
     return lambda data: (found.start() for found in re.finditer(pattern.encode(), data))
 
 
-# A name, the marks of which one is in every match, and the finder. A finder runs only if a mark is found, which is many
-# times faster.
+# The name of a format; its marks, at least one of which is in every match; and the finder. A finder runs only if a mark
+# is found, which is many times faster.
 _FORMATS: tuple[tuple[str, tuple[bytes, ...], Finder], ...] = (
     # The header line alone is not a key. Inside JSON, line ends are the two characters `\n`.
     (
@@ -168,7 +168,7 @@ def find_formats(data: bytes) -> Iterator[tuple[int, str]]:
 
 
 SHORTEST = 16
-"""Characters of a key or token at least."""
+"""Minimum characters of a key or token."""
 
 
 def has_secret_format(text: str) -> bool:

@@ -11,11 +11,11 @@ from urllib.parse import quote
 from cloudtrain._secrets.urls import HIDDEN, hide_credentials
 
 SHORTEST_SECRET = 4
-"""In characters. Shorter values are not secrets, and also occur in ordinary text."""
+"""Minimum characters. Shorter values are not secrets, and also occur in ordinary text."""
 
 
 class ValueHider:
-    """Replaces values with ``***``, also as a part of a URL, of JSON or of a printed dict; true if there are any."""
+    """Replaces values with ``***``, also as a part of a URL, JSON or a printed dict. True if there are any values."""
 
     def __init__(self, values: Iterable[str]) -> None:
         long = {value for value in values if len(value) >= SHORTEST_SECRET}
@@ -38,7 +38,7 @@ class ValueHider:
         return self._pattern.sub(HIDDEN.encode(), data) if self._pattern else data
 
     def end_of_shown(self, data: bytes) -> int:
-        """Up to where ``data``, the beginning of a stream, can be shown: no value can begin there and end later."""
+        """The offset up to which ``data``, the beginning of a stream, can be shown: no value can extend beyond it."""
         if self._pattern is None:
             return len(data)
         end = len(data) - max(_overlap(data, value) for value in self._values)
@@ -48,7 +48,7 @@ class ValueHider:
         return within.start() if within else end
 
     def hide_all(self, value: Any) -> Any:
-        """``value``, which consists of dicts, lists and scalars, with each text hidden; and credentials in URLs."""
+        """``value``, which consists of dicts, lists and scalars, with secret values and credentials in URLs hidden."""
         if isinstance(value, str):
             data = value.encode("utf-8", "surrogatepass")
             return hide_credentials(self.hide(data).decode("utf-8", "surrogatepass"))
@@ -58,14 +58,14 @@ class ValueHider:
 
 
 class StreamHider:
-    """Hides values in a stream that arrives in pieces: the beginning of a value at the end of a piece waits."""
+    """Hides values in a stream that arrives in pieces. Holds back the beginning of a value at the end of a piece."""
 
     def __init__(self, hider: ValueHider) -> None:
         self._hider = hider
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """The stream with ``piece`` added, as far as it can be shown."""
+        """Add ``piece`` to the stream. Returns the next part that can be shown."""
         if not self._hider:
             return piece
         data = self._held + piece
@@ -80,7 +80,7 @@ class StreamHider:
 
 
 def _written(value: str) -> Iterator[str]:
-    """``value`` in a URL, in JSON, and in the representation of a dict or list that has it."""
+    """``value`` as it is written in a URL, in JSON, and in the representation of a dict or list."""
     if value.isascii():
         yield quote(value, safe="")
     yield json.dumps(value)[1:-1]

@@ -15,7 +15,7 @@ _ENDINGS = (
     *("apikey", "accesskey", "accountkey", "authkey", "masterkey", "privatekey", "secretkey", "signingkey"),
     *("sshkey", "dbpass", "keypass", "sshpass", "storepass", "userpass"),
 )
-"""Of parts that join several without a mark: ``PGPASSWORD``, ``AUTHTOKEN``."""
+"""The endings of parts that join several names without a separator: ``PGPASSWORD``, ``AUTHTOKEN``."""
 
 _LAST = {"pass", "pat", "pwd", "sas"}
 """Parts that mean a secret only at the end: ``DB_PASS``, but not ``PASS_RATE``."""
@@ -28,12 +28,12 @@ _OF_TEXT = {
     *("label", "last", "mask", "max", "min", "n", "new", "next", "num", "pad", "per", "prefix", "sep"),
     *("special", "start", "stop", "suffix", "unk", "video"),
 }
-"""Parts before ``token`` where it is a piece of text, as in ``eos_token``."""
+"""Parts before ``token`` where it means a piece of text, as in ``eos_token``."""
 _ABOUT_TEXT = {
     *("budget", "classification", "count", "dim", "dropout", "embedding", "embeddings", "id", "ids", "index"),
     *("indices", "len", "length", "level", "limit", "mask", "pattern", "size", "sizes", "type", "types"),
 }
-"""Parts after it: ``token_type_ids``."""
+"""Parts after ``token`` in that meaning: ``token_type_ids``."""
 _NOT_KEYS = {
     *("batch", "cache", "column", "dict", "feature", "foreign", "group", "image", "index", "input"),
     *("join", "label", "lookup", "metric", "monitor", "order", "output", "partition", "primary"),
@@ -47,7 +47,7 @@ _SERVICES = {
     *("amqp", "broker", "clickhouse", "database", "db", "elasticsearch", "jdbc", "mariadb", "mongo"),
     *("mongodb", "mysql", "pg", "postgres", "postgresql", "rabbitmq", "redis", "sqlalchemy"),
 }
-"""Services whose URLs have a password in them, as a rule."""
+"""Services whose URLs usually contain a password."""
 
 
 def is_secret_name(name: str) -> bool:

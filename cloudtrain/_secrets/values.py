@@ -9,9 +9,9 @@ from collections import Counter
 from cloudtrain._system.patterns import pattern
 
 SHORTEST = 8
-"""In characters: shorter passwords exist, but so do too many harmless values."""
+"""Minimum characters: shorter passwords exist, but so do too many harmless values."""
 LEAST_ENTROPY = 2.6
-"""In bits per character. Random text of 8 characters has 2.75 or more, mostly."""
+"""Minimum bits per character. Random text of 8 characters usually has 2.75 or more."""
 
 _PLACEHOLDER = pattern(
     r"[<>{}$()\[\]\s]|\*\*\*|\.\.\.|x{4}|example|sample|placeholder|change[-_ ]?me|replace|redact|dummy|fake|your[-_]?"

@@ -1,4 +1,4 @@
-"""A clock that only runs: setting the time of day does not change it."""
+"""A monotonic clock: setting the time of day does not change it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # every rank imports this module, and few need typing
     from typing import Callable
 
 running: Callable[[], float]
-"""Seconds since the start of the machine, with those in which it was suspended."""
+"""Seconds since the start of the machine, including those in which it was suspended."""
 if sys.platform == "linux":
     running = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:

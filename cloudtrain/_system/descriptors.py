@@ -14,7 +14,7 @@ LEAST_OPEN_FILES = 64
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``, in several steps if need be. Raises OSError."""
+    """Write all of ``data``, in several steps if necessary. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -33,7 +33,7 @@ if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
     def wait_for_data(_descriptor: int, _seconds: float) -> bool:
-        """Windows cannot wait for a pipe: the caller's read waits, without a limit."""
+        """Return immediately, as Windows cannot wait for a pipe: the caller's read waits, without a limit."""
         return True
 
     open_named_pipe = set_blocking = send_descriptors = receive_descriptors = _unavailable
@@ -42,7 +42,7 @@ if sys.platform == "win32":
 else:
 
     def check_open_files() -> None:
-        """Raises OSError if this process can open too few files to run a job: it would hang somewhere."""
+        """Raises OSError if this process can open too few files to run a job, which would hang at some point."""
         import resource
 
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -52,9 +52,9 @@ else:
             )
 
     def open_named_pipe(path: str) -> int:
-        """Create a named pipe, and open it to read without waiting.
+        """Create a named pipe, and open it for reading without blocking.
 
-        It is open for writing too: it opens immediately, and the exit of a writer does not cause an end of file.
+        It is opened for writing too, so that opening does not block, and the exit of a writer causes no end of file.
         """
         os.mkfifo(path, 0o600)
         return os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -78,7 +78,7 @@ else:
         return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
 
     def wait_for_data(descriptor: int, seconds: float) -> bool:
-        """Wait until a pipe has data or is closed, ``seconds`` at most. Returns whether it has or is."""
+        """Wait until a pipe has data or is closed, at most ``seconds``. Returns whether it does before then."""
         import select
 
         waiting = select.poll()
@@ -103,7 +103,7 @@ if sys.platform == "linux":
     """The number of pidfd_getfd(2), on all processors."""
 
     def copy_descriptor(pid: int, descriptor: int) -> int:
-        """A descriptor of what a child process has open as ``descriptor``. Raises OSError: not before Linux 5.6."""
+        """A copy of the ``descriptor`` of a child process. Raises OSError, always before Linux 5.6."""
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)

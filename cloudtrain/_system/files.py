@@ -14,7 +14,7 @@ from pathlib import Path
 READ_REGULAR = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
-"""Opens a regular file for `os.open`. If the path has become a link, it fails; a FIFO does not block it."""
+"""Flags of `os.open` to read a regular file. Opening a link fails, and opening a FIFO does not block."""
 
 NOT_A_FILE = (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 """The errors of `open_regular` for a link, a folder, a named pipe, a socket or a device."""
@@ -25,12 +25,12 @@ REPLACE_SECONDS = 2.0
 """How long `replace` waits on Windows for another process to close the target."""
 
 _EXECUTABLE = (b"#!", b"\x7fELF")
-"""How a program begins that Linux executes: a script that names its interpreter, and a binary."""
+"""The first bytes of programs that Linux executes: a script that names its interpreter, and a binary."""
 
 
 def read_regular(path: str | Path, largest: int) -> bytes:
     """The content of a regular file. Raises OSError, also for links, for other kinds of files, and for larger ones."""
-    descriptor, seen = _open_regular(path, READ_REGULAR)  # a list of jobs reads thousands: few calls for each
+    descriptor, seen = _open_regular(path, READ_REGULAR)  # few calls: a list of jobs reads thousands
     try:
         if seen.st_size > largest:
             raise OSError(errno.EFBIG, f"it has more than {largest} bytes", str(path))
@@ -43,12 +43,12 @@ def read_regular(path: str | Path, largest: int) -> bytes:
 
 
 def open_to_append(path: str | Path, mode: int = 0o666) -> int:
-    """The descriptor of a regular file, which is created if need be, to add whole lines at its end. Raises OSError."""
+    """The descriptor of a regular file, created if necessary, for appending whole lines. Raises OSError."""
     return open_regular(path, _APPEND, mode)
 
 
 def append_lines(descriptor: int, lines: bytes) -> None:
-    """Append whole lines in one write, after the end of a line that a full disk has cut.
+    """Append whole lines in one write, and first end a line that a full disk has cut.
 
     Args:
         descriptor: from `open_to_append`.
@@ -98,11 +98,11 @@ if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
     def in_use(path: Path) -> contextlib.AbstractContextManager[None]:
-        """Windows cannot rename an open file: nothing marks it."""
+        """Does nothing, because Windows cannot rename an open file."""
         return contextlib.nullcontext()
 
     def sync(path: Path) -> None:
-        """Wait until the file is on disk. Windows cannot do the same for a folder."""
+        """Wait until the file is on disk. Windows cannot do this for a folder."""
         if path.is_dir():
             return
         descriptor = os.open(path, os.O_RDWR)  # only a writable file can be synced
@@ -114,7 +114,7 @@ if sys.platform == "win32":
     def replace(source: Path, target: Path) -> None:
         """Atomically rename ``source`` to ``target``, and replace an existing file.
 
-        Windows refuses while another process has the target open, such as a virus scanner. Wait a little for it.
+        Windows refuses this while another process, such as a virus scanner, has the target open; waits a little for it.
         """
         deadline = time.monotonic() + REPLACE_SECONDS
         while True:
@@ -130,18 +130,19 @@ if sys.platform == "win32":
     def signature(status: os.stat_result) -> tuple[int, ...]:
         """Stat data that changes whenever the content of a file changes.
 
-        Windows derives the mode from the file's name, which an open file does not have, and has no time of change.
+        It omits the mode, which Windows derives from the file's name, which an open file lacks; and the time of change,
+        which Windows does not have.
         """
         return (status.st_size, status.st_mtime_ns, status.st_ino)
 
     def is_executable(status: os.stat_result, beginning: bytes) -> bool:
-        """Whether Linux could execute the file with this ``beginning``. Windows has no permission for it."""
+        """Whether Linux could execute the file, by its ``beginning``. Windows has no permission for that."""
         return beginning.startswith(_EXECUTABLE)
 
 else:
 
     def write_at(descriptor: int, data: bytes, offset: int) -> None:
-        """Write at a position of a file in one step. Raises OSError."""
+        """Write ``data`` at an offset of a file in one step. Raises OSError."""
         os.pwrite(descriptor, data, offset)
 
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
@@ -149,7 +150,7 @@ else:
 
         A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
-        import fcntl  # only here: a client that locks nothing does not need it
+        import fcntl  # imported here: a client that locks nothing does not need it
 
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
@@ -159,7 +160,7 @@ else:
         return True
 
     def unlock(descriptor: int) -> None:
-        """Release a lock now, although a map of the file, or a child, keeps the file open."""
+        """Release a lock now, even if a memory map or a child keeps the file open."""
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_UN)

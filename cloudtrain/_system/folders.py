@@ -23,10 +23,10 @@ if sys.platform == "win32":
 else:
 
     def make_private(folder: Path, content: Collection[str]) -> None:
-        """Close a folder to other users, and print that on stderr if there is something in it.
+        """Close a folder to other users, and report that on stderr if the folder is not empty.
 
         Args:
-            content: names; a folder that is used for nothing else contains one of them.
+            content: names, one of which is in a folder that is used for nothing else.
 
         Raises:
             FolderIsOpen: others can replace the folder or may have changed it, or it is used for other things too.

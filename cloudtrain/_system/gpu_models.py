@@ -7,7 +7,7 @@ import subprocess
 
 MOST = 1024
 SECONDS = 20.0
-"""How long the driver may take: it wakes all GPUs first."""
+"""How long the driver may take, as it wakes all GPUs first."""
 
 
 def gpu_models() -> list[str]:

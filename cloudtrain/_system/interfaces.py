@@ -10,7 +10,7 @@ FIB_TRIE, IF_INET6, ROUTE = "/proc/net/fib_trie", "/proc/net/if_inet6", "/proc/n
 
 
 def own_addresses() -> list[str]:
-    """This machine's addresses, without those of the loopback; nothing where Linux does not list them."""
+    """This machine's addresses, without loopback addresses; empty where Linux does not list them."""
     found = []
     previous = ""
     for line in _lines(FIB_TRIE):
@@ -22,7 +22,7 @@ def own_addresses() -> list[str]:
 
 
 def resolve(name: str) -> list[str]:
-    """The addresses of ``name`` as this machine resolves it, without those of the loopback; nothing if it cannot."""
+    """The addresses of ``name`` as this machine resolves it, without loopback addresses; empty if it cannot."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -37,7 +37,7 @@ def interface_to(host: str) -> str:
     Sends nothing: the kernel chooses the route when a datagram socket is connected.
     """
     try:
-        # see `sockets.plain`, which hosts do not get with this module
+        # like `sockets.plain`, which is not sent to hosts with this module
         name = host.encode() if host.isascii() else host
         family, _, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -63,7 +63,7 @@ def interface_to(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name of a host means this machine itself, on any machine."""
+    """Whether the name of a host means the local machine, on any machine."""
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
         return all(ipaddress.ip_address(str(entry[4][0])).is_loopback for entry in found)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Callable
 
 Read = Callable[[float], list[str]]
-"""Returns the keys that were pressed, as soon as there are any, or after these seconds. Raises EOFError when the
-terminal is gone."""
+"""Returns the pressed keys as soon as there are any, or an empty list after this many seconds. Raises EOFError when
+the terminal is gone."""
 
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 _SEQUENCES = {
@@ -29,12 +29,12 @@ _SEQUENCES = {
     "\b": "escape",
 }
 _LONGEST = 16
-"""Characters of an escape sequence."""
+"""The most characters of an escape sequence."""
 
 
 @contextlib.contextmanager
 def keys() -> Iterator[Read]:
-    """Let the terminal pass on each key immediately, until the body ends. Without a terminal, there are no keys."""
+    """Make the terminal deliver each key immediately, until the body ends. Without a terminal, there are no keys."""
     try:
         descriptor = sys.stdin.fileno()
         is_terminal = os.isatty(descriptor)
@@ -56,16 +56,16 @@ def keys() -> Iterator[Read]:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
             yield lambda seconds: _read(descriptor, seconds)
         finally:
-            with contextlib.suppress(termios.error):  # it is gone
+            with contextlib.suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 def names(text: str) -> list[str]:
-    """The keys in what a terminal sent: names such as ``up`` and ``enter``, and characters. Others are left out."""
+    """The keys in the output of a terminal: names such as ``up`` and ``enter``, and characters. Others are left out."""
     found = []
     while text:
         size = next((size for size in range(_LONGEST, 0, -1) if text[:size] in _SEQUENCES), 1)
-        if text[:2] in ("\x1b[", "\x1bO") and size == 1:  # one that is not known: to its last character
+        if text[:2] in ("\x1b[", "\x1bO") and size == 1:  # an unknown sequence: find its last character
             size = next((at + 1 for at in range(2, len(text)) if "@" <= text[at] <= "~"), len(text))
         elif size > 1 or text[0] in _SEQUENCES:
             found.append(_SEQUENCES[text[:size]])

@@ -14,7 +14,7 @@ from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
 
 
 def close_memory() -> None:
-    """No other process of this user can read the memory or the first environment of this one, nor trace it."""
+    """Keep other processes of this user from tracing this one, and from reading its memory or initial environment."""
     if sys.platform == "linux":
         import ctypes
 
@@ -30,7 +30,7 @@ if sys.platform == "win32":
 else:
 
     def private_memory(nbytes: int) -> mmap.mmap:
-        """Zeroed memory of this process, which forked children do not see, in large pages where there are any."""
+        """Zeroed memory of this process, which forked children do not see, in huge pages where available."""
         memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # Forked children, such as data loaders, must not cause copy-on-write of every page.
         for advice in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
@@ -41,10 +41,10 @@ else:
 
 if sys.platform == "linux":
     SHARED_MEMORY = "/dev/shm"
-    """A file system in memory; empty where there is none."""
+    """The folder of a file system in memory; empty where there is none."""
 
     def shared_file(descriptor: int, nbytes: int) -> mmap.mmap:
-        """The memory of a file, which gets this size. Raises OSError if there is no space for it."""
+        """Extend a file to this size, and map it into memory. Raises OSError if there is no space for it."""
         os.posix_fallocate(descriptor, 0, nbytes)  # fail now, not with a SIGBUS later
         memory = mmap.mmap(descriptor, nbytes)
         for advice in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
@@ -53,7 +53,7 @@ if sys.platform == "linux":
         return memory
 
     def make_shared(length: int) -> tuple[mmap.mmap, int]:
-        """Memory without a name, and its descriptor. Raises OSError."""
+        """Anonymous shared memory, and its descriptor. Raises OSError."""
         descriptor = os.memfd_create("cloudtrain")
         try:
             os.posix_fallocate(descriptor, 0, length)  # fail now, not with a SIGBUS later
@@ -63,7 +63,7 @@ if sys.platform == "linux":
             raise
 
     def listen(name: str, backlog: int) -> socket.socket:
-        """A socket at which processes of this machine find this one. Raises OSError."""
+        """A socket on which processes of this machine can connect to this one. Raises OSError."""
         listener = socket.socket(socket.AF_UNIX)
         try:
             listener.bind(_address(name))
@@ -85,7 +85,7 @@ if sys.platform == "linux":
         return peer
 
     def is_own_process(peer: socket.socket) -> bool:
-        """Whether the peer belongs to this user: other users of the machine can see the address."""
+        """Whether the peer is a process of this user: other users of the machine can see the address."""
         credentials = peer.getsockopt(
             socket.SOL_SOCKET, socket.SO_PEERCRED, 12
         )  # unix(7): process, user, group

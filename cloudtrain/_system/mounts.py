@@ -1,4 +1,4 @@
-"""The mounts of a process, and on which kind of file system a folder is."""
+"""The mounts of a process, and the kind of file system of a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NETWORK = frozenset((*_ON_SERVERS, *_ON_CLUSTERS))
 
 
 def read_mounts(table: Path) -> Iterator[tuple[str, str]]:
-    """The folder and the type of each mount, in order; nothing if there is no table, as on other systems.
+    """The folder and the type of each mount, in order; empty if there is no table, as on other systems.
 
     Args:
         table: ``/proc/PID/mountinfo`` (proc(5)).
@@ -30,17 +30,17 @@ def read_mounts(table: Path) -> Iterator[tuple[str, str]]:
 
 
 def is_on_network(folder: str, table: Path | None = None) -> bool:
-    """Whether a folder is on a network file system, where processes cannot share memory well through a file.
+    """Whether a folder is on a network file system, where a file is unsuitable as shared memory.
 
     Args:
-        table: the mounts, as in proc(5): by default, those of this process. Without it, as on other systems, nothing is
-            on a network.
+        table: the file with the mounts (proc(5)), by default those of this process. Returns False where it does not
+            exist, as on other systems.
     """
     return is_below_network_mount(os.path.realpath(folder), read_mounts(table or MOUNTS))
 
 
 def is_below_network_mount(path: str, mounts: Iterable[tuple[str, str]]) -> bool:
-    """The same for an absolute path without links, with what `read_mounts` returned.
+    """Like `is_on_network`, for an absolute path without links and the result of `read_mounts`.
 
     Does not touch the file system, which may hang.
     """

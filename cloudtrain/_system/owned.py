@@ -1,10 +1,10 @@
 """Folders that no other user can change or replace: all roots of jobs, caches and the state folder are checked here.
 
-A user who can write to a folder, or to one above it, can put code in place of that which a job starts. So the owner and
-the mode of each folder from ``/`` down are checked. A folder that has passed can only be replaced by the user or root,
-and so can the next one in it: nothing can be swapped between two checks, nor afterwards.
+A user who can write to a folder, or to one above it, can replace the code that a job starts. So the owner and the mode
+of each folder from ``/`` down are checked. Only the user and root can replace a folder that has passed, or the next one
+in it: nothing can be swapped between two checks or afterwards.
 
-`platforms.hosts` sends this file to hosts that have no cloudtrain: it imports nothing of it.
+`platforms.hosts` sends this file to hosts without cloudtrain, so it imports nothing from cloudtrain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 MOST_LINKS = 40
-"""Links that are followed for one path, as on Linux."""
+"""The most links that are followed for one path, as on Linux."""
 _OTHERS_WRITE = 0o022
 _NAMED = (0x02, 0x08)
 """The tags of users and groups in a POSIX ACL."""
@@ -48,7 +48,7 @@ if sys.platform == "win32":  # a folder in the user's profile has the right perm
 else:
 
     def own_folder(path: str | Path, *, create: bool = False) -> str:
-        """Check a folder, and take the right to write to it away from others. Returns its path without links.
+        """Check a folder, and revoke the permission of others to write to it. Returns its path without links.
 
         Args:
             create: make the folder and its missing parents, for this user only.
@@ -73,7 +73,7 @@ else:
         return folder
 
     def own_place(path: str | Path, *, create: bool = False) -> str:
-        """Check a folder in which other users may have files too, such as ``/tmp``: no one can replace another's.
+        """Check a folder such as ``/tmp``, in which other users may have files, but cannot replace those of others.
 
         Arguments and errors are those of `own_folder`.
         """
@@ -82,7 +82,7 @@ else:
         return folder
 
     def safe_path(given: str | Path, *, create: bool = False) -> str:
-        """The path of a file or folder without links. Only this user and root can put something else there.
+        """The path of a file or folder without links, which only this user and root can replace.
 
         Arguments and errors are those of `own_folder`.
         """
@@ -153,7 +153,7 @@ else:
     def _owners() -> tuple[int, ...]:
         """The users who are trusted with everything: this one and root.
 
-        In a user namespace, root's folders outside of it seem to belong to a user that does not exist there.
+        In a user namespace, folders of the outer root appear to have an owner that does not exist in the namespace.
         """
         with contextlib.suppress(OSError, ValueError), open("/proc/self/uid_map") as file:
             lines = [tuple(map(int, line.split())) for line in file]
@@ -165,18 +165,18 @@ else:
         return (os.geteuid(), 0)
 
     def _is_closed(folder: str) -> bool:
-        """Whether a folder above lets only its owner in: a home folder is often closed, with a umask of 002 in it."""
+        """Whether a parent folder admits only its owner: a home folder is often closed, although its umask is 002."""
         return any(not os.stat(parent).st_mode & 0o011 for parent in Path(folder).parents)
 
     def _has_acl_writers(folder: str) -> bool:
-        """Whether a POSIX ACL lets further users or groups write to a folder. The mode only shows that someone may."""
+        """Whether a POSIX ACL lets further users or groups write to a folder. The mode does not show which ones."""
         getxattr = getattr(os, "getxattr", None)
         if getxattr is None:
-            return False  # only Linux has it
+            return False  # only Linux has this function
         try:
             entries = struct.iter_unpack("<HHI", getxattr(folder, "system.posix_acl_access")[4:])
             return any(tag in _NAMED and rights & 2 for tag, rights, _ in entries)
-        except (OSError, struct.error):  # there is none
+        except (OSError, struct.error):  # there is no ACL
             return False
 
     def _is_private(group: int) -> bool:

@@ -1,4 +1,4 @@
-"""Paths: of files that URIs and keys name, with this system's separators and limits."""
+"""Paths of the files for URIs and keys, with this system's separators and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from cloudtrain._system.patterns import pattern
 
 _RESERVED = pattern(r"(?i)(CON|PRN|AUX|NUL|COM[0-9¹²³]|LPT[0-9¹²³])(\..*)?")
-"""Names of devices of Windows, with any suffix."""
+"""Names of Windows devices, with any suffix."""
 _FORBIDDEN = pattern(r'[\\:*?"<>|\x00-\x1f]')
 
 if sys.platform == "win32":
@@ -46,7 +46,7 @@ def without_slash(path: str) -> str:
 def unusable_on_windows(key: str) -> str:
     """Why no file of Windows can have this relative path with slashes; empty if one can.
 
-    Windows would understand some names otherwise, and leave the folder: a backslash separates folders there.
+    Windows would interpret some names differently, and leave the folder: a backslash separates folders there.
     """
     for part in key.split("/"):
         found = _FORBIDDEN.search(part)
@@ -60,7 +60,7 @@ def unusable_on_windows(key: str) -> str:
 
 
 def relative(path: str, folder: str) -> str:
-    """The path from ``folder`` to ``path``; ``..`` if there is none, as between drives of Windows."""
+    """The path from ``folder`` to ``path``; ``..`` if there is none, as between Windows drives."""
     try:
         return os.path.relpath(path, folder)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used, so that importing a module is fast.
+"""Regular expressions that are compiled at their first use, so that importing a module is fast.
 
 Compiling one takes a tenth of a millisecond or more, and a process uses few of those that it imports.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     class pattern:
-        """`re.compile`, at the first use of a method. Not for `re.search` and others that take a pattern."""
+        """Like `re.compile`, at the first use of a method. Cannot be passed to `re.search` and similar functions."""
 
         def __init__(self, expression, flags=0):
             self._given = expression, flags

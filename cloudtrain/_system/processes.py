@@ -1,4 +1,4 @@
-"""Processes: forks, groups, and which system runs jobs."""
+"""Processes: forks, groups, and the abilities of the system to run jobs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 RUNS_JOBS = sys.platform != "win32"
-"""Whether jobs and servers can run on this machine, and not only be submitted from it."""
+"""Whether jobs and servers can run on this machine, rather than only be submitted from it."""
 
 USE_WSL = "Run cloudtrain in WSL, Windows's own Linux: https://learn.microsoft.com/windows/wsl/install"
 """The advice where `RUNS_JOBS` is false."""
 
 FORKS_SAFELY = sys.platform == "linux" and hasattr(os, "fork")
-"""Whether a process that has used the network may continue in a fork. On macOS, system libraries end such a fork."""
+"""Whether a process that has used the network can fork safely. On macOS, system libraries end such a child."""
 
 SSH_SHARES_CONNECTIONS = sys.platform != "win32"
 """Whether several calls of the system's ``ssh`` can share one connection (its ControlMaster)."""
 
 HAS_MOUNT_NAMESPACES = sys.platform == "linux"
-"""Whether a process can see other mounts than the rest of the machine, if the kernel permits it."""
+"""Whether a process can have its own mounts, if the kernel permits it."""
 
 
 def stat_fields(process: int) -> list[str]:
     """The fields of ``/proc/PID/stat`` after the name, such as the state (proc(5)).
 
-    Raises FileNotFoundError or ProcessLookupError if there is no such process, or no ``/proc``, and other OSErrors.
+    Raises FileNotFoundError or ProcessLookupError without this process or without ``/proc``, and other OSErrors.
     """
     with open(f"/proc/{process}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
@@ -40,7 +40,7 @@ def stat_fields(process: int) -> list[str]:
 
 @cache
 def boot_id() -> str:
-    """Differs after each start of this machine; empty without ``/proc``."""
+    """An id that differs after each boot of this machine; empty without ``/proc``."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -51,7 +51,7 @@ def boot_id() -> str:
 if sys.platform == "win32":
 
     def after_fork_in_child(function: Callable[[], object]) -> None:
-        """Call ``function`` in every child that this process forks: on Windows there is none."""
+        """Does nothing: Windows has no forks."""
 
     def fork(held: Iterable[int] = ()) -> int:
         """Windows has no forks. Raises OSError."""
@@ -80,7 +80,7 @@ else:
         """See `os.fork`.
 
         Args:
-            held: signals that stay blocked in the child, until it has handlers and unblocks them.
+            held: signals that stay blocked in the child until it has set its handlers and unblocks them.
         """
         block(held)
         pid = -1
@@ -92,9 +92,9 @@ else:
         return pid
 
     def identity(process: int) -> str:
-        """Differs from that of a later process with the same number; empty if it has ended, or without ``/proc``.
+        """Differs from that of a later process with the same id; empty if it has ended, or without ``/proc``.
 
-        It is the start of the machine and, since then, that of the process.
+        It consists of the boot id of the machine and the start time of the process since then.
         """
         try:
             boot, fields = boot_id(), stat_fields(process)

@@ -1,4 +1,4 @@
-"""A queue that signal handlers may put into, and that a signal never makes wait forever."""
+"""A queue that signal handlers may put into, and whose timeouts hold despite signals."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class SignalSafeQueue(Generic[T]):
-    """As `queue.SimpleQueue`, which has a fault: its ``get(timeout=...)`` waits forever if a signal interrupts it and
-    the time is over before the wait continues.
+    """Like `queue.SimpleQueue`, which has a bug: its ``get(timeout=...)`` waits forever if a signal interrupts it and
+    the timeout expires before the wait continues.
 
-    CPython's ``_queue.SimpleQueue.get`` then passes a negative time on, which means no limit; ``Lock.acquire`` checks
-    for that. The fault hits slow machines, where the handler of a signal takes longer than the rest of the time.
+    CPython's ``_queue.SimpleQueue.get`` then passes a negative timeout, which means no limit; ``Lock.acquire`` checks
+    for that. The bug affects slow machines, where a signal handler takes longer than the rest of the timeout.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SignalSafeQueue(Generic[T]):
             with contextlib.suppress(IndexError):
                 item = self._items.popleft()
                 if self._items:
-                    self._wake()  # another thread may wait for the rest
+                    self._wake()  # another thread may wait for the remaining items
                 return item
             left = -1 if deadline is None else deadline - time.monotonic()
             if deadline is not None and left <= 0:

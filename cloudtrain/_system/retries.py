@@ -1,7 +1,7 @@
-"""File operations in a folder that fails for a moment, such as a shared one: one policy.
+"""Retries of file operations in a folder that may fail temporarily, such as a shared one: one policy.
 
-A network file system may answer with an error while its server restarts or moves. Such an error means nothing for
-the file: it is neither there nor gone, and a job whose files cannot be read has not ended.
+A network file system may return an error while its server restarts or moves. The error does not show whether a file
+exists, and a job whose files cannot be read has not ended.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ TRANSIENT = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, 
 """Errors after which the same operation may succeed."""
 
 RETRY_SECONDS = 10.0
-"""How long an operation is repeated; then its error counts. A supervisor whose job runs looks again without limit."""
+"""How long an operation is retried before its error is final. The supervisor of a running job retries without limit."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether an error leaves open what the state of a file is."""
+    """Whether an error leaves the state of a file unknown."""
     return isinstance(error, OSError) and error.errno in TRANSIENT
 
 
 def again(operation: Callable[[], T]) -> T:
-    """The result of ``operation``, which is repeated while it fails with one of `TRANSIENT`. Raises OSError."""
+    """The result of ``operation``, which is retried while it fails with one of `TRANSIENT`. Raises OSError."""
     deadline, pause = time.monotonic() + RETRY_SECONDS, _FIRST_PAUSE
     while True:
         try:

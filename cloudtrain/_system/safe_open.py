@@ -1,8 +1,8 @@
-"""Files below a folder to which someone else writes at the same time: a container, or a script.
+"""Opens files below a folder to which another program, such as a container or a script, writes at the same time.
 
-The writer can put a link, a named pipe or a device in place of any file or folder, at any moment. So every name is
-looked up from an open folder, one component after the other, and the kernel never follows a link. A file is opened
-without waiting, checked once it is open, and then used by its descriptor: nothing can be swapped between the two.
+The writer can replace any file or folder by a link, a named pipe or a device, at any moment. So every name is looked up
+from an open folder, one component after the other, and the kernel never follows a link. A file is opened without
+blocking, checked once it is open, and then used by its descriptor: nothing can be swapped between check and use.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from cloudtrain._system.files import READ_REGULAR
 from cloudtrain._system.trees import open_folder, permit, remove_entry
 
 MOST_LINKS = 40
-"""Links that are followed for one file, as on Linux."""
+"""The most links that are followed for one file, as on Linux."""
 DEEPEST = 1000
-"""How deep a walk descends: far deeper than any path can name."""
+"""The depth to which a walk descends: far deeper than any path can name."""
 
 OUTWARD = "a link out of its folder"
 
 _SWAPPED = (errno.EINVAL, errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.ENXIO)
-"""The errors of opening a file or folder, or reading a link, if something else is there now."""
+"""The errors of opening a file or folder, or reading a link, if it has been replaced by something else."""
 
 Skip = Callable[[str, str], object]
-"""Called with the key of an entry that is left out, and the kind of the entry."""
+"""Called with the key and the kind of an entry that is left out."""
 
 
 class Refused(OSError):
@@ -47,7 +47,7 @@ class Found(NamedTuple):
     key: str
     status: os.stat_result
     target: str | None
-    """Of a link."""
+    """The target of a link; else None."""
 
     @property
     def is_file(self) -> bool:
@@ -61,11 +61,11 @@ class Found(NamedTuple):
 class Beneath:
     """An open folder. The keys of its methods are relative paths with slashes, and cannot lead outside.
 
-    Use it as a context manager. Threads can share it. Windows runs no jobs, and cannot open folders.
+    Use it as a context manager. Threads can share it. It does not work on Windows, which cannot open folders.
 
     Args:
         folder: a folder that the writer cannot replace.
-        aliases: absolute paths that mean the folder in the targets of links, such as its path inside a container.
+        aliases: absolute paths that mean this folder in the targets of links, such as its path inside a container.
 
     Raises OSError if it cannot be opened.
     """
@@ -124,7 +124,7 @@ class Beneath:
             return file.read(limit)
 
     def status(self, key: str) -> os.stat_result:
-        """Of a file, a folder, or the link itself. Raises Refused and OSError."""
+        """The status of a file, a folder, or the link itself. Raises Refused and OSError."""
         *parents, name = _names(key)
         with self._entered(parents) as parent:
             return os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -190,7 +190,7 @@ class Beneath:
         return "/".join(names)
 
     def _children(self, key: str, skip: Skip) -> list[Found]:
-        """The content of a folder, the first name last; nothing if it is gone."""
+        """The content of a folder, in reverse order of names; empty if the folder is gone."""
         if key.count("/") >= DEEPEST:
             skip(key, f"more than {DEEPEST} folders deep")
             return []
@@ -215,7 +215,7 @@ class Beneath:
     # -- writes
 
     def make_folder(self, key: str) -> None:
-        """Create a folder and those above it, or let their owner use them. Raises OSError.
+        """Create a folder and its parents, or give their owner access to them. Raises OSError.
 
         Anything else with one of these names is removed.
         """
@@ -295,7 +295,7 @@ class Beneath:
         """The descriptor of a folder, to be closed by the caller. Raises Refused and OSError."""
         folder = os.open(
             ".", open_folder, dir_fd=self._top
-        )  # a duplicate would share the position of a listing
+        )  # a duplicated descriptor would share the position of a listing
         with _not_swapped("/".join(names)):
             for name in names:
                 try:
@@ -315,7 +315,7 @@ class Beneath:
 
     @contextlib.contextmanager
     def _made(self, names: Sequence[str]) -> Iterator[int]:
-        """A folder that exists now."""
+        """The descriptor of a folder, which is created if necessary."""
         for count, name in enumerate(names):
             with self._entered(names[:count]) as parent:
                 try:
@@ -347,7 +347,7 @@ def kind_of(mode: int) -> str:
 
 
 def _open_file(parent: int, name: str, key: str, status: os.stat_result) -> BinaryIO:
-    """``status`` is what was there just before: opening a device can have effects."""
+    """``status`` is from just before: it is checked first, as opening a device can have side effects."""
     if not stat.S_ISREG(status.st_mode):
         raise Refused(key, kind_of(status.st_mode))
     with _not_swapped(key):

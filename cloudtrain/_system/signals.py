@@ -1,4 +1,4 @@
-"""Signals. Reports name them by Linux's numbers, because jobs run on Linux, and any system may read a report."""
+"""Signals. Reports use Linux's numbers, because jobs run on Linux, and any system may read a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINUX = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), star
 LINUX_NUMBERS = {name: number for number, name in LINUX.items()}
 
 SIGHUP, SIGQUIT, SIGKILL = (LINUX_NUMBERS[name] for name in ("SIGHUP", "SIGQUIT", "SIGKILL"))
-"""The same numbers on every system that has them."""
+"""These have the same numbers on every system that has them."""
 
 
 def linux_number(number: int) -> int:
@@ -36,7 +36,7 @@ def linux_number(number: int) -> int:
 
 
 def own_number(name: str) -> int | None:
-    """The number by which this system knows a signal; None if it lacks it."""
+    """This system's number of a signal; None if it lacks the signal."""
     return signal.Signals[name].value if name in signal.Signals.__members__ else None
 
 
@@ -48,12 +48,12 @@ def handle(name: str, handler: Callable[[int, Any], object] | signal.Handlers) -
 
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
-"""The signals that request the end of a process: by kill(1) or a scheduler, by Ctrl-C, by a closed terminal."""
+"""The signals that request the end of a process: from kill(1) or a scheduler, from Ctrl-C, from a closed terminal."""
 
 
 @contextlib.contextmanager
 def blocked(numbers: Iterable[int]) -> Iterator[None]:
-    """Hold signals back while the context lasts, also in child processes that it starts. They have to `unblock`."""
+    """Block signals during the context, also in child processes that it starts, which have to `unblock` them."""
     block(numbers)
     try:
         yield
@@ -64,17 +64,17 @@ def blocked(numbers: Iterable[int]) -> Iterator[None]:
 if sys.platform == "win32":
 
     def unblock(numbers: Iterable[int]) -> None:
-        """Have blocked signals delivered: Windows blocks none."""
+        """Does nothing: Windows blocks no signals."""
 
     def block(numbers: Iterable[int]) -> None:
-        """Hold signals back until `unblock`; Windows has nothing to hold back."""
+        """Does nothing: Windows blocks no signals."""
 
 else:
 
     def unblock(numbers: Iterable[int]) -> None:
-        """Have blocked signals delivered."""
+        """Allow blocked signals to be delivered."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
     def block(numbers: Iterable[int]) -> None:
-        """Hold signals back until `unblock`, also in child processes."""
+        """Block signals until `unblock`, also in child processes."""
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)

@@ -1,4 +1,4 @@
-"""Sockets: where this system keeps them, how to listen, and how to wait for input."""
+"""Sockets: their folder on this system, how to listen, and how to wait for input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from typing import Callable
 
 RUN_FOLDER = "var/run" if sys.platform == "darwin" else "run"
-"""The folder of the sockets of services, below the root. On Linux, the other name is a link to it."""
+"""The folder of the sockets of services, below the root. On Linux, ``var/run`` is a link to it."""
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 """The network interface over which processes of this machine reach each other."""
@@ -19,17 +19,17 @@ ENGINE_PIPE = "npipe:////./pipe/docker_engine" if sys.platform == "win32" else "
 
 
 def plain(host: str) -> str | bytes:
-    """A name of a host for `socket.getaddrinfo`, as bytes if it is ASCII.
+    """The name of a host for `socket.getaddrinfo`, as bytes if it is ASCII.
 
-    For text, Python loads the codec of international names and the tables of Unicode, which takes a millisecond.
+    For text, Python loads the codec for international names and the Unicode tables, which takes a millisecond.
     """
     return host.encode() if host.isascii() else host
 
 
 def create_server(address: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens at a name or an address of IPv4 or IPv6, or, if it is empty, at all addresses of both.
+    """A socket that listens at a name, or an IPv4 or IPv6 address; if ``address`` is empty, at all addresses of both.
 
-    A name that has addresses of both is listened at with IPv4: clients try every address of a name.
+    For a name that has addresses of both, it listens with IPv4: clients try every address of a name.
 
     Raises:
         OSError: the port is in use, or this machine does not have the address.
@@ -67,7 +67,7 @@ if sys.platform == "linux":
 else:
 
     def claim(name: str) -> socket.socket:
-        """Other systems have no such names: here, every name can be claimed."""
+        """Other systems have no abstract names: every claim succeeds."""
         return socket.socket()
 
 
@@ -78,7 +78,7 @@ if sys.platform == "win32":
         raise OSError(errno.EAFNOSUPPORT, "this system has no Unix sockets")
 
     def input_waiter(connection: socket.socket) -> Callable[[float], bool]:
-        """A function that waits for input for some seconds, and returns whether there is any, or the end of it."""
+        """A function that waits for input for some seconds, and returns whether there is input or the end of it."""
         return lambda seconds: bool(select.select([connection], [], [], seconds)[0])
 
 else:
@@ -95,7 +95,7 @@ else:
         return connection
 
     def input_waiter(connection: socket.socket) -> Callable[[float], bool]:
-        """A function that waits for input for some seconds, and returns whether there is any, or the end of it."""
+        """A function that waits for input for some seconds, and returns whether there is input or the end of it."""
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         return lambda seconds: bool(poll.poll(seconds * 1000))

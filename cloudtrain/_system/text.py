@@ -14,7 +14,7 @@ _UNSAFE_IN_TEXT = pattern(f"(?![\n\t])[{_CONTROLS}]")
 
 
 def escape_line(text: str) -> str:
-    r"""One line without control characters: each appears as in Python's source.
+    r"""One line without control characters, which are escaped as in Python source.
 
     >>> escape_line("a\x1b]0;owned\x07\nb")
     'a\\x1b]0;owned\\x07\\nb'

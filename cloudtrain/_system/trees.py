@@ -1,4 +1,4 @@
-"""Removes and measures folders that someone else filled: a container, or a script.
+"""Removes and measures folders that were filled by another program: a container, or a script.
 
 They may be nested deeper than a path can be long, closed to everyone, and full of links.
 """
@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 open_folder = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-"""Opens a folder for `os.open`. A link to one is refused."""
+"""Flags for `os.open` to open a folder, but not a link to one."""
 
 
 def permit(parent: int, name: str, status: os.stat_result) -> None:
-    """Let the owner of a folder, whose parent is open, read and change it. Using that of another user fails."""
+    """Let the owner of a folder, whose parent is open, read and change it. Does nothing without the permission."""
     if status.st_mode & 0o700 != 0o700:
-        with contextlib.suppress(OSError, ValueError, NotImplementedError):  # a link, in its place
+        with contextlib.suppress(OSError, ValueError, NotImplementedError):  # a link has replaced it
             os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
 
 
@@ -37,7 +37,7 @@ if sys.platform == "win32":
 else:
 
     def remove_tree(path: Path) -> None:
-        """Remove a folder with its content, except what is mounted there. Follows no links. Raises OSError."""
+        """Remove a folder with its content, except mounts below it. Follows no links. Raises OSError."""
         parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.stat(path.name, dir_fd=parent, follow_symlinks=False)
@@ -50,8 +50,8 @@ else:
     def remove_entry(parent: int, name: str) -> None:
         """Remove a file, a link, or a folder with its content, if it exists. Raises OSError.
 
-        Moves every folder to the top before it empties it: however deep they are, this needs no more descriptors and
-        does not recurse.
+        Moves every folder to the top before emptying it, so that deep folders need no additional descriptors and no
+        recursion.
 
         Args:
             parent: the descriptor of the folder that contains it.
@@ -87,7 +87,7 @@ else:
         os.rmdir(name, dir_fd=parent)
 
     def _empty(folder: int) -> list[str]:
-        """Remove what is not a folder. Returns the names of the folders, which this user can now change."""
+        """Remove everything but folders. Returns the names of the folders, which this user can now change."""
         folders = []
         with os.scandir(folder) as children:
             found = list(children)

@@ -11,7 +11,7 @@ ROOT = 0
 
 
 def folder_of_user() -> Path:
-    """A folder in the folder for temporary files that no other user can change. Raises FolderIsOpen or OSError."""
+    """A folder for temporary files that no other user can change. Raises FolderIsOpen or OSError."""
     import tempfile
 
     from cloudtrain._system.owned import own_folder
@@ -51,7 +51,7 @@ else:
 
     def user_name(number: int) -> str:
         """The name of the user with this number. Raises KeyError if there is none."""
-        import pwd  # only here: a minimal Python lacks it
+        import pwd  # imported here: a minimal Python lacks it
 
         return pwd.getpwuid(number).pw_name
 

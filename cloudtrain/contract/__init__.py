@@ -1,6 +1,6 @@
 """The contract of a training container: paths, documents, environment, command line, outcome.
 
-It is Amazon SageMaker's contract: on every platform, a script finds the same under ``/opt/ml`` and in its environment.
+It is Amazon SageMaker's contract: a script finds the same files and variables on every platform.
 Standard library only: this package is bundled into the job.
 """
 

@@ -1,4 +1,4 @@
-"""The arguments of the script that follow its hyperparameters: a list of strings, which arrives unchanged.
+"""The arguments that follow the hyperparameters on the script's command line: a list of strings, passed unchanged.
 
 A platform passes only hyperparameters to a host, so the list is encoded in those: its JSON text, cut into pieces that
 SageMaker accepts as values.
@@ -28,7 +28,7 @@ _PLACEHOLDER = pattern(
 def encode_arguments(arguments: Sequence[str]) -> dict[str, str]:
     """The hyperparameters that carry ``arguments``; none if there are none.
 
-    The text is ASCII: SageMaker counts characters, and bytes that are not UTF-8 stay what they are.
+    The text is ASCII: SageMaker counts characters, and bytes that are not UTF-8 are preserved.
 
     >>> encode_arguments(["--epochs", "5", ""])
     {'sagemaker_arguments': '["--epochs", "5", ""]'}
@@ -78,7 +78,7 @@ def expand(arguments: Sequence[str], paths: Paths) -> list[str]:
     """``arguments`` with the host's folders in place of ``{channel.NAME}``, ``{model_dir}`` and so on.
 
     ``{{channel.NAME}}`` becomes ``{channel.NAME}``: of several braces, one on each side is removed. All other braces
-    stay as they are.
+    are unchanged.
 
     >>> expand(["--data={channel.train}", "{{model_dir}}", '{"lr": 1}'], Paths.from_environ({}))
     ['--data=/opt/ml/input/data/train', '{model_dir}', '{"lr": 1}']

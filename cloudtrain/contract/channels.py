@@ -1,4 +1,4 @@
-"""An input channel as the host that provides it sees it: its URI, and its entry in ``inputdataconfig.json``."""
+"""An input channel, for the host that provides it: its URI, and its entry in ``inputdataconfig.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ChannelInput:
     name: str
     uri: str
     document: Mapping[str, Any] = field(default_factory=dict)
-    """The entry, as SageMaker writes it."""
+    """The entry, in SageMaker's form."""
 
     @property
     def mode(self) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
 LARGEST_REPORT = 64 * 1024
-"""In bytes: how much is read of one document, or one line, that a job writes about itself."""
+"""The most bytes that are read of one document, or one line, that a job writes about itself."""
 
 LARGEST_NUMBER = 2**53
-"""No count, time or size in a document is larger; all numbers up to this one are exact in JSON."""
+"""The limit for counts, times and sizes in a document, up to which all numbers are exact in JSON."""
 
 MOST_HOSTS = 10_000
-"""No job has more hosts, or more ranks on one of them."""
+"""The most hosts of a job, and the most ranks on one of them."""
 
 LAST_TIME = 253_402_300_799
 """The end of the year 9999, in seconds since the epoch."""
@@ -58,7 +58,7 @@ class Fields:
         return self._record.get(name) is not None
 
     def names_among(self, known: Mapping[str, Any]) -> list[str]:
-        """The names of the fields that are not missing, of those in ``known``."""
+        """The names in ``known`` of fields that are not missing."""
         return [name for name, value in self._record.items() if value is not None and name in known]
 
     def text(self, name: str, *default: str | None) -> Any:
@@ -130,7 +130,7 @@ class Fields:
         return self._get(name, ((),), fits, "a list of numbers")
 
     def number_lists(self, name: str, *default: Any, length: int) -> Any:
-        """An object whose values are lists of so many numbers, of any size or NaN."""
+        """An object whose values are lists of ``length`` numbers, of any size or NaN."""
 
         def fits(value: object) -> bool:
             return isinstance(value, Mapping) and all(

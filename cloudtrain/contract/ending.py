@@ -12,12 +12,12 @@ from cloudtrain.contract.failure import FailureReport
 from cloudtrain.contract.status import JobStatus
 
 LARGEST_ENDING = 4096
-"""In bytes: what a kubelet keeps of a container's termination message."""
+"""The bytes of a container's termination message that a kubelet keeps."""
 
 REPORT_SIZE = 1536
-"""In bytes: the failure report is not cut below this size as long as there is anything else to leave out."""
+"""Bytes below which the failure report is not cut as long as there is anything else to leave out."""
 NAME_SIZE = 120
-"""In bytes: the longest name of an exception, a host or a phase in a report that is cut."""
+"""Maximum bytes of the name of an exception, a host or a phase in a report that is cut."""
 LONGEST_WARNING = 200
 
 
@@ -27,7 +27,7 @@ STEPS = ("step", "total_steps", "progress")
 
 @dataclass(frozen=True)
 class Ending:
-    """How one host ended. `from_json` is the inverse of `to_json`, except for what `to_json` leaves out."""
+    """How one host ended. `from_json` is the inverse of `to_json`, except for parts that `to_json` leaves out."""
 
     status: JobStatus
     failure: FailureReport | None = None
@@ -36,9 +36,9 @@ class Ending:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each metric that this host found."""
     goodput: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of `cloudtrain.observe.Goodput` for this attempt, from the start of the runtime; empty: unknown."""
+    """The fields of `cloudtrain.observe.Goodput` for this attempt, from the start of the runtime; empty if unknown."""
     warnings: tuple[str, ...] = ()
-    """The last different warnings, oldest first."""
+    """The last distinct warnings, oldest first."""
     uploaded: Mapping[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class Ending:
     def to_json(self) -> str:
         """At most `LARGEST_ENDING` bytes of UTF-8.
 
-        Leaves out what is least missed first: old warnings, most metrics, the division of the lost time, phases, then
-        the rest of the report's long texts.
+        Leaves out the least important parts first: old warnings, most metrics, the division of the lost time, phases,
+        then the rest of the report's long texts.
         """
         for ending in self._shortened():
             text = _dump(ending)
@@ -148,7 +148,7 @@ def _first(values: Mapping[str, float], count: int) -> dict[str, float]:
 
 
 def _with_short_names(report: FailureReport | None) -> FailureReport | None:
-    """The report with names that cannot fill the document: a script chooses that of an exception."""
+    """The report with names that are too short to fill the document: a script chooses the names of its exceptions."""
     if report is None:
         return None
     names = ("exception_type", "host", "phase")
@@ -163,8 +163,8 @@ def _short_name(name: str | None) -> str | None:
 
 
 def _fitting(report: FailureReport, size: int) -> FailureReport:
-    """The report with as much of its texts as ``size`` bytes allow: of the message and the hint the beginning, then of
-    the traceback and the log the end, and of the stacks the beginning, which are those of the cause."""
+    """The report with as much of its texts as ``size`` bytes allow: first the beginning of the message and the hint,
+    then the end of the traceback and the log, and the beginning of the stacks, which has those of the cause."""
     fixed = ("message", "hint")
     head = replace(report, stacks="", log_tail=(), traceback="")
     for limit in (1000, 500, 250, 100, 50, 0):

@@ -26,7 +26,7 @@ _NOTHING = ValueHider(())
 
 
 def without_secrets(values: Mapping[str, Any], hider: ValueHider) -> dict[str, Any]:
-    """``values`` with ``***`` for likely secrets, by name or by content, and for the values that ``hider`` knows.
+    """``values`` with ``***`` for likely secrets, by name or by content, and for the values of ``hider``.
 
     Numbers stay: ``max_token`` is not a secret.
     """
@@ -48,7 +48,7 @@ def _is_secret(value: str) -> bool:
 
 
 def hidden_arguments(arguments: Sequence[Any]) -> list[Any]:
-    """A list, which may be a command line, with ``***`` for likely secrets and the values of options named like one."""
+    """A list, such as a command line, with ``***`` for likely secrets and for values of options with secret names."""
     hidden: list[Any] = []
     option = ""
     for argument in arguments:
@@ -92,9 +92,9 @@ def script_environment(
         hyperparameters: decoded, including the platform's ``sagemaker_*``.
         channels: the content of ``inputdataconfig.json``.
         arguments: the script's command line.
-        entry_point: as the user gave it, relative to the code folder.
+        entry_point: its path as the user gave it, relative to the code folder.
         master: address and port of rank 0.
-        hider: of values that are not in ``SM_TRAINING_ENV``. Nor are likely secrets.
+        hider: hides its values, like likely secrets, in ``SM_TRAINING_ENV``.
     """
     user = user_hyperparameters(hyperparameters)
     platform = {key: value for key, value in hyperparameters.items() if key.startswith(PLATFORM_PREFIX)}

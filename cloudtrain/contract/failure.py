@@ -61,8 +61,8 @@ class FailureClass(str, Enum):
 
 
 FINAL_CODE = 124
-"""The exit code of a host whose runtime has ended the job at a limit, as that of the program ``timeout``. The
-job is not restarted."""
+"""The exit code of a host whose runtime has ended the job at a limit, like that of the program ``timeout``. The job is
+not restarted."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class FailureReport:
     stacks: str = ""
     """Python stacks of all ranks, if the hang watchdog fired."""
     memory: str = ""
-    """The memory of the host and its ranks in the last minute, if the job ran out of it: lines of text."""
+    """Lines about the memory of the host and its ranks in the last minute, if the job ran out of memory."""
     phase: str | None = None
     """The phase of the runtime in which the job failed."""
     time: float | None = None
@@ -128,7 +128,7 @@ class FailureReport:
 
     @classmethod
     def from_reason(cls, text: str) -> FailureReport | None:
-        """Parse the text of `reason`, as far as it fitted; None for any other text."""
+        """Parse the text of `reason`, which may be cut; None for any other text."""
         if len(text) > REASON_LIMIT:
             return None
         head, _, tail = text.partition("\n\n")
@@ -166,7 +166,7 @@ class FailureReport:
     def shortened(self, size: int) -> FailureReport:
         """The same report, without parts of its long texts if `to_json` would have more than ``size`` bytes."""
         report = self
-        limit = size // 8  # six texts, in which some characters take several bytes
+        limit = size // 8  # six texts, in which a character may take several bytes
         while limit and len(report.to_json().encode("utf-8", "backslashreplace")) > size:
             tail = "\n".join(report.log_tail)[-limit:]
             report = replace(
@@ -234,7 +234,7 @@ def first_line(text: str) -> str:
 
 
 def without_user_code(exception_type: str | None, message: str) -> str:
-    """The line with the cause, if the message begins with the traceback that TensorFlow adds under `tf.function`."""
+    """Only the line with the cause, if the message begins with the traceback that TensorFlow adds in `tf.function`."""
     if first_line(message) != "in user code:":
         return message
     lines = [line.strip() for line in message.strip().split("\n")]

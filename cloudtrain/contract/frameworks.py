@@ -1,6 +1,6 @@
-"""The variables by which TensorFlow, JAX, Keras, XGBoost, Lightning and others find the world of a job.
+"""The variables from which TensorFlow, JAX, Keras, XGBoost, Lightning and others learn the world of a job.
 
-The ranks of a world have them with every launcher. None of them changes a script that does not read it.
+Every launcher sets them for the ranks of a world. None of them affects a script that does not read it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class WorldPorts:
-    """Ports on the host of rank 0, which are free when it chooses them. All hosts know them."""
+    """Ports on the host of rank 0, which are free when it chooses them, and which it sends to all hosts."""
 
     coordinator: int = 0
     """For JAX's coordinator, which Keras uses too."""
@@ -74,7 +74,7 @@ def framework_variables(slot: RankSlot, master_addr: str, ports: WorldPorts, gpu
 
     Args:
         master_addr: the address of rank 0.
-        gpus: those of the host. Several ranks of a host share them evenly; a single one sees all.
+        gpus: the number of GPUs of the host. Several ranks of a host share them evenly; a single one sees all.
     """
     coordinator = address(master_addr, ports.coordinator)
     process = {"NUM_PROCESSES": slot.world_size, "PROCESS_ID": slot.rank}
@@ -104,7 +104,7 @@ def without_set(variables: Mapping[str, str], environ: Mapping[str, str]) -> dic
 
 
 def hostfile(hosts: tuple[str, ...], slots: int) -> str:
-    """The hosts of the world and their numbers of ranks, as Open MPI and DeepSpeed read them.
+    """The hosts of the world and their numbers of ranks, in the format of Open MPI and DeepSpeed.
 
     >>> hostfile(("algo-1", "algo-2"), 8)
     'algo-1 slots=8\\nalgo-2 slots=8\\n'
@@ -121,13 +121,13 @@ TF_CONFIG = "TF_CONFIG"
 MIRRORED = "multi_worker_mirrored"
 PARAMETER_SERVER = "parameter_server"
 TENSORFLOW_LAUNCHERS = (MIRRORED, PARAMETER_SERVER)
-"""The launchers whose ranks have the variable. In other jobs, TensorFlow's Estimators would wait for a cluster."""
+"""The launchers that set ``TF_CONFIG``. In other jobs, it would make TensorFlow's Estimators wait for a cluster."""
 
 
 def tf_config(
     launcher: str, host_rank: int, workers: Sequence[str], servers: Sequence[str], *, is_server: bool = False
 ) -> str:
-    """The value for the script of a host, or for its parameter server. Empty if the job has no cluster.
+    """The value of ``TF_CONFIG`` for the script of a host, or for its parameter server. Empty without a cluster.
 
     Args:
         launcher: one of `TENSORFLOW_LAUNCHERS`.

@@ -97,7 +97,7 @@ class Host:
 def _in_order(names: Sequence[str]) -> tuple[str, ...]:
     """The hosts in the order of their ranks: as given, except that SageMaker lists ``algo-10`` before ``algo-2``.
 
-    Elsewhere, the order has a meaning: the user's first host leads, and a scheduler puts neighbours side by side.
+    Elsewhere, the order is significant: the user's first host leads, and a scheduler puts neighbours side by side.
     """
     if all(re.fullmatch(r"algo-[0-9]{1,18}", name) for name in names):
         return tuple(sorted(names, key=lambda name: int(name[5:])))
@@ -159,7 +159,7 @@ GPU_SHARE = "CLOUDTRAIN_GPU_SHARE"
 
 
 def gpus_of_host(number: int, hosts: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that give a host its share of the GPUs of this machine, or of those that the job has of it.
+    """The variables that give a host its share of this machine's GPUs, or of those that the job has on it.
 
     The shares are equal, so that all hosts have equally many ranks. If there are fewer GPUs than hosts, hosts share a
     GPU. A job of one host has all GPUs.
@@ -168,14 +168,14 @@ def gpus_of_host(number: int, hosts: int, environ: Mapping[str, str]) -> dict[st
     share = re.fullmatch(r"(\d{1,4})/(\d{1,4})", environ.get(GPU_SHARE) or "")
     if not gpus or (hosts == 1 and not share):
         return {}
-    taken = {GPU_SHARE: ""} if share else {}  # a job that a rank starts here has all GPUs of the rank
+    taken = {GPU_SHARE: ""} if share else {}  # a job that a rank starts here gets all GPUs of the rank
     if share:
         gpus = share_of(gpus, int(share[1]), max(int(share[2]), 1))
     return {"CUDA_VISIBLE_DEVICES": ",".join(share_of(gpus, number, hosts)), **taken}
 
 
 def share_of(gpus: Sequence[str], number: int, shares: int) -> Sequence[str]:
-    """One of equal shares of some GPUs: at least one GPU, which several shares then have in common."""
+    """One of ``shares`` equal shares of some GPUs. It has at least one GPU, which several shares may have in common."""
     size = len(gpus) // shares
     return gpus[number * size :][:size] or (gpus[number % len(gpus)],)
 
@@ -184,7 +184,7 @@ _GPU, _MIG = "GPU-", "MIG-"
 
 
 def _leading_number(entry: str) -> int:
-    """As CUDA reads an entry: ``1gpu`` is 1; -1 if it does not begin with a number."""
+    """The number that CUDA reads from an entry: ``1gpu`` is 1; -1 if it does not begin with a number."""
     match = re.match(r"\s*\+?(\d+)", entry)
     return int(match[1]) if match else -1
 
@@ -193,8 +193,8 @@ def _machine_gpus() -> int:
     """The GPUs that this machine, or this container, lets its processes open.
 
     In a container, /proc/driver/nvidia may list all GPUs of the machine, but /dev has only those of the container.
-    Without device nodes, NVML knows: Windows Subsystem for Linux has none, and a machine that has just started may not
-    have them yet.
+    Without device nodes, NVML is queried: Windows Subsystem for Linux has none, and a machine that has just started may
+    not have them yet.
     """
     nodes = [node for node in Path("/dev").glob("nvidia*") if node.name[6:].isdigit()]
     if nodes:
@@ -209,7 +209,7 @@ def _machine_gpus() -> int:
 
 
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
-"""Files and folders that show that this is a container of Docker, Podman or Kubernetes."""
+"""Files and folders that exist in containers of Docker, Podman or Kubernetes."""
 
 
 def _nvml_gpus() -> int | None:

@@ -53,7 +53,7 @@ def check_hyperparameters(encoded: object) -> None:
 def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:
     """The values in ``hyperparameters.json``: parsed as JSON if valid, else the raw string.
 
-    Without the pieces of `contract.arguments`, each of which is only a part of a JSON text.
+    Leaves out the pieces of `contract.arguments`, each of which is only a part of a JSON text.
     """
     return {key: _decode(text) for key, text in encoded.items() if not is_argument_piece(key)}
 
@@ -68,7 +68,7 @@ def _decode(text: str) -> Any:
 
 
 def host_hyperparameters(encoded: Mapping[str, str], paths: Paths) -> dict[str, Any]:
-    """The decoded hyperparameters on a host with ``paths``. A ``model_dir`` below ``/opt/ml`` is below its own base."""
+    """The decoded hyperparameters on a host with ``paths``. A ``model_dir`` below ``/opt/ml`` moves below its base."""
     values = decode_hyperparameters(encoded)
     folder = values.get("model_dir")
     if isinstance(folder, str) and f"{folder}/".startswith(f"{DEFAULT_BASE}/"):
@@ -84,11 +84,11 @@ def user_hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
 def to_arguments(values: Mapping[str, Any], *, as_json: bool = False) -> list[str]:
     """Sorted ``--key value`` (``-k value`` for one character), ready for ``execve``.
 
-    Values are spelled as by SageMaker's toolkit (``sagemaker_training.mapping.to_cmd_args``): as Python does, but None
-    is empty and a mapping is ``key=value,key=value``.
+    Values are written as in SageMaker's toolkit (``sagemaker_training.mapping.to_cmd_args``): as by Python's ``str``,
+    but None is empty and a mapping is ``key=value,key=value``.
 
     Args:
-        as_json: spell values that are not strings as JSON instead.
+        as_json: write values that are not strings as JSON instead.
 
     >>> to_arguments({"lr": 0.1, "e": 5, "version": "1.10", "flag": True, "none": None, "opt": {"b": 2, "a": 1}})
     ['-e', '5', '--flag', 'True', '--lr', '0.1', '--none', '', '--opt', 'a=1,b=2', '--version', '1.10']

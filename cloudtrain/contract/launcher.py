@@ -44,13 +44,13 @@ class Launcher:
     custom_mpi_options: str = ""
     """Additional options for mpirun, in shell syntax."""
     implementation: str = "auto"
-    """Which ``horovod`` the ranks of a horovod job import."""
+    """The implementation of ``horovod`` that the ranks of a horovod job import."""
     max_restarts: int = 0
     """How often torchrun restarts the ranks of a host."""
     agent_command: str = ""
     """The command of the agent on each host: see `cloudtrain.contract.agent`."""
     agent_preset: str = ""
-    """The preset that it comes from; empty if the user wrote it."""
+    """The preset that the command comes from; empty if the user wrote the command."""
 
     def __post_init__(self) -> None:
         if self.implementation not in HOROVOD_IMPLEMENTATIONS:
@@ -59,7 +59,7 @@ class Launcher:
             )
 
     def to_hyperparameters(self) -> dict[str, Any]:
-        """The keys of SageMaker's SDK for this launcher; cloudtrain's own keys for ``processes`` and ``horovod``."""
+        """This launcher in the keys of SageMaker's SDK; in cloudtrain's own keys for ``processes`` and ``horovod``."""
         values: dict[str, Any] = {key: True for key, name in _KEYS.items() if name == self.name}
         if self.processes_per_host is not None:
             values[_MPI_COUNT if self.name == "mpirun" else _COUNT] = self.processes_per_host
@@ -107,7 +107,7 @@ class Launcher:
 
     @property
     def has_servers(self) -> bool:
-        """Whether each host of several also runs a parameter server."""
+        """Whether each host also runs a parameter server, if there are several hosts."""
         return self.name == PARAMETER_SERVER
 
     @property

@@ -1,4 +1,4 @@
-"""Where a source names paths below ``/opt/ml``, for a machine on which a job does not have that folder."""
+"""Finds paths below ``/opt/ml`` in a source, for machines on which a job does not have that folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INSTEAD = {
     "code": "SM_SOURCE_DIR",
     "checkpoints": "SAGEMAKER_BASE_DIR",
 }
-"""The variable for each folder. The first that fits is the most specific."""
+"""The variable for each folder. The first one that matches is the most specific."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Use:
 
 
 def find_uses(files: Iterable[tuple[str, bytes]]) -> list[Use]:
-    """The uses in the files of a source, given by name and content. Comments and texts for people do not count.
+    """The uses in the files of a source, given by name and content. Comments and docstrings do not count.
 
-    A path that is only the default for a variable of the contract does not count either, because that is set.
+    A path that is only the default for a variable of the contract does not count either, because the variable is set.
 
     >>> find_uses([("train.py", b"import os\\nmodel = os.environ.get('SM_MODEL_DIR', '/opt/ml/model')\\n")])
     []
@@ -84,7 +84,7 @@ def advice(path: str) -> str:
 
 
 def variable_for(path: str) -> str:
-    """The variable of the contract that has ``path``, or the beginning of it.
+    """The variable of the contract that contains ``path``, or the beginning of it.
 
     >>> variable_for("/opt/ml/model/model.pt"), variable_for("/opt/ml/input/data/train/x.csv"), variable_for("/opt/ml")
     ('SM_MODEL_DIR', 'SM_CHANNEL_TRAIN', 'SM_MODEL_DIR')

@@ -17,14 +17,14 @@ class Paths:
 
     base: Path
     run_name: str = ""
-    """The name of the runtime's own folder for its files, below ``run``. Each runtime has another one."""
+    """The name of the folder below ``run`` for the runtime's own files. It differs between runtimes."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Paths:
         return cls(Path(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE))
 
     def key(self, path: Path) -> str:
-        """``path`` relative to ``base``, as `cloudtrain._system.safe_open.Beneath` takes it."""
+        """``path`` relative to ``base``, as a key for `cloudtrain._system.safe_open.Beneath`."""
         return path.relative_to(self.base).as_posix()
 
     @property

@@ -14,12 +14,13 @@ from cloudtrain.contract.documents import LARGEST_REPORT, Fields, parse_json
 
 STOP = "SIGTERM"
 PREEMPT = "SIGUSR1"
-"""The signals to a job, by name: systems number them differently, and a client on macOS may signal a job on Linux."""
+"""Signals to a job. They have names, because a client on macOS, which numbers them differently, may signal a job on
+Linux."""
 STACKS, NATIVE_STACKS = "SIGWINCH", "SIGQUIT"
 """The signals to the runtime of the first host that request the stacks of all ranks, without and with native frames.
 
-The first one does nothing to a process without a handler, and engines of containers forward it, unlike SIGURG. Java's
-SIGQUIT means the same.
+SIGWINCH does nothing to a process without a handler, and container engines forward it, unlike SIGURG. Java uses
+SIGQUIT for the same purpose.
 """
 
 PREEMPTED = 75
@@ -33,10 +34,10 @@ _FILE = "preemption"
 
 @dataclass(frozen=True)
 class Notice:
-    """The machine is about to be reclaimed, or the job to be stopped."""
+    """The machine is about to be reclaimed, or the job is about to be stopped."""
 
     deadline: float
-    """Seconds since the epoch: when processes that still run are expected to be killed."""
+    """When remaining processes are expected to be killed, in seconds since the epoch."""
     reason: str
 
     def write(self, run: Path) -> None:
@@ -47,7 +48,7 @@ class Notice:
 
     @classmethod
     def read(cls, run: Path) -> Notice | None:
-        """The notice written by the runtime of this host, if any. Anything else in its place is none."""
+        """The notice written by the runtime of this host, if any. Anything else in its place is ignored."""
         try:
             given = Fields(parse_json(read_regular(run / _FILE, LARGEST_REPORT)))
             return cls(given.time("deadline"), given.text("reason"))
@@ -65,12 +66,12 @@ class SignalsOfAgent:
         self._offer, self._answer = run / "agent-can-kill", run / "agent-has-to-kill"
 
     def offer(self) -> None:
-        """By the agent: it can use SIGKILL."""
+        """Called by the agent, which can end ranks by SIGKILL."""
         with contextlib.suppress(OSError):
             self._offer.touch()
 
     def accept(self) -> bool:
-        """By a rank. Returns False if its agent makes no offer: SIGTERM has to end the rank."""
+        """Called by a rank. Returns False if its agent has made no offer, so that SIGTERM has to end the rank."""
         if self._offer.exists():
             with contextlib.suppress(OSError):
                 self._answer.touch()

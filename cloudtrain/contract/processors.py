@@ -17,7 +17,7 @@ from pathlib import Path
 def cpu_count(processes: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
     """Processors that this process may use at the same time, at least 1.
 
-    A container with a limit of 1.5 processors gets 2: the kernel would let more threads than that wait in turn.
+    A container with a limit of 1.5 processors gets 2: the kernel would throttle more threads than that.
 
     Args:
         processes: the folder of the proc file system.
@@ -41,7 +41,7 @@ def _limits(processes: Path, groups: Path) -> Iterator[float]:
             root = groups
         else:
             continue
-        # in a container, the path may be that of the machine, and the group itself the root
+        # in a container, the path may be that of the machine, although the group is mounted as the root
         parts = [part for part in path.split("/") if part]
         for depth in range(len(parts), -1, -1):
             with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
@@ -61,13 +61,13 @@ def _limit(group: Path, *, is_first: bool) -> float:
 
 
 _CORES = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2}
-"""Cores of each device, by family. Newer devices have `_NEWER_CORES`."""
+"""Cores of each device, by family. Newer devices have `_NEWER_CORES` cores."""
 
 _NEWER_CORES = 8
 """Physical cores of a Trainium2 device, and of newer ones."""
 
 _LOGICAL = "NEURON_LOGICAL_NC_CONFIG"
-"""The variable with the number of their physical cores that programs see as one. The Neuron runtime's default is 2."""
+"""The variable with the number of physical cores that form one logical core. The Neuron runtime's default is 2."""
 
 _TOOLS = "/opt/aws/neuron/bin"
 _SECONDS = 30
@@ -76,10 +76,10 @@ _SECONDS = 30
 def neuron_core_count(
     instance_type: str | None, environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")
 ) -> int:
-    """Cores that programs on this host see: as many ranks as SageMaker's toolkit starts. 0 without devices.
+    """Cores that programs on this host see: SageMaker's toolkit starts as many ranks. 0 without devices.
 
-    ``neuron-ls`` counts them, as for the toolkit; where it is not installed, the instance type's family says how many a
-    device has. From Trainium2 on, programs see logical cores: 64 on an ``ml.trn2.48xlarge``.
+    ``neuron-ls`` counts them, as for the toolkit; where it is not installed, the instance type's family determines the
+    cores of a device. From Trainium2 on, programs see logical cores: 64 on an ``ml.trn2.48xlarge``.
     """
     family = re.sub(r"^ml[._]", "", instance_type or "").partition(".")[0]
     found = len([device for device in devices.glob("neuron*") if device.name[6:].isdigit()])

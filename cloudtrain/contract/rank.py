@@ -1,4 +1,4 @@
-"""One rank's position in the world, and the variables by which each launcher states it."""
+"""One rank's position in the world, and the variables in which each launcher passes it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LauncherEnv:
     def detect(cls, environ: Mapping[str, str]) -> LauncherEnv:
         """The launcher that set a rank or a size in ``environ``; `TORCHRUN` if none did.
 
-        `TORCHRUN` takes precedence: cloudtrain sets its variables in every rank, whichever launcher starts it.
-        `CLOUDTRAIN` comes last: a script without launcher may start ranks itself, which inherit its variables.
+        `TORCHRUN` takes precedence: cloudtrain sets its variables in every rank, whichever launcher starts the rank.
+        `CLOUDTRAIN` is last: a script without a launcher may start ranks itself, which inherit its variables.
         """
         for names in (TORCHRUN, OPEN_MPI, MPICH, HOROVODRUN, CLOUDTRAIN):
             if names.rank in environ or names.size in environ:
@@ -67,7 +67,7 @@ CLOUDTRAIN = LauncherEnv(
     "CLOUDTRAIN_HOST_RANK",
     "CLOUDTRAIN_HOST_COUNT",
 )
-"""Set in a job without launcher. Other libraries do not know them, and see an ordinary process."""
+"""Set in a job without a launcher. Other libraries ignore them, and see an ordinary process."""
 
 
 def with_rank(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -83,14 +83,14 @@ def with_rank(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def started_by_srun(environ: Mapping[str, str]) -> bool:
-    """Whether this process is a rank as a task of a Slurm step, and no other launcher started it."""
+    """Whether this process is a rank because it is a task of a Slurm step, and no other launcher started it."""
     return TORCHRUN.rank not in environ and bool(_of_slurm(environ))
 
 
 def _of_lightning(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """The values from ``WORLD_SIZE``, ``LOCAL_RANK`` and ``NODE_RANK``, which is all that Lightning sets.
+    """The values from ``WORLD_SIZE``, ``LOCAL_RANK`` and ``NODE_RANK``, the only variables that Lightning sets.
 
-    The number of hosts is that of the job, or the least that is possible.
+    The number of hosts is that of the job, or else the smallest possible one.
     """
     try:
         size, local_rank, host = (int(environ[name]) for name in ("WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"))
@@ -102,7 +102,7 @@ def _of_lightning(environ: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def _of_slurm(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """The values of a task of a Slurm step, unless the task is a launcher of MPI and this is one of its ranks."""
+    """The values of a task of a Slurm step, unless the task is an MPI launcher and this process is one of its ranks."""
     if any(name in environ for name in (OPEN_MPI.rank, MPICH.local_rank, HOROVODRUN.rank)):
         return ()
     task = SlurmTask.from_environ(environ)
@@ -150,8 +150,8 @@ class RankSlot:
     def environment_without_launcher(self, master_addr: str, master_port: int) -> dict[str, str]:
         """The variables of a script that no launcher starts, which only `cloudtrain.distributed` reads.
 
-        With several hosts, ``MASTER_ADDR`` and ``MASTER_PORT`` too, as in AWS's images for PyTorch: scripts that take
-        their rank from ``SM_HOSTS`` rely on them.
+        With several hosts, ``MASTER_ADDR`` and ``MASTER_PORT`` are added, as in AWS's images for PyTorch: scripts that
+        take their rank from ``SM_HOSTS`` rely on them.
         """
         master = {"MASTER_ADDR": master_addr, "MASTER_PORT": str(master_port)}
         return {**self.variables(CLOUDTRAIN), **(master if self.host_count > 1 else {})}

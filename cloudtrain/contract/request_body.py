@@ -21,7 +21,7 @@ HIDDEN = "***"
 """The value that replaces a secret in the body: `spec.REDACTED`."""
 
 LONGEST_SHOWN = 500
-"""In characters: how much of a command line `cloudtrain describe` shows."""
+"""The most characters of a command line that `cloudtrain describe` shows."""
 
 
 _REQUIRED = ("host_count", "instance_type", "channels", "settings", "environment", "hyperparameters")
@@ -62,7 +62,7 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
 
 
 def read_terms(terms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``terms``, those of a job or of an attempt. Raises ValueError, which names the field that has the wrong type."""
+    """``terms`` of a job or an attempt, checked. Raises ValueError, which names the field that has the wrong type."""
     given = Fields(terms, "cost_terms")
     for name in (
         "per_hour",
@@ -86,7 +86,7 @@ def read_terms(terms: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def request_settings(body: Mapping[str, Any]) -> Settings:
-    """The settings, with the channels."""
+    """The settings of a request, including its channels."""
     if body.get("settings") is None:  # a job submitted before requests had settings
         return Settings.from_environ(body.get("environment", {}))
     settings = Settings.from_dict(body["settings"])
@@ -108,7 +108,7 @@ def script_variables(body: Mapping[str, Any]) -> list[str]:
 
 
 def channel_documents(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The content of ``inputdataconfig.json``, as SageMaker writes it."""
+    """The content of ``inputdataconfig.json``, in SageMaker's form."""
     return {
         name: {field: value for field, value in entry.items() if field != "uri"}
         for name, entry in body["channels"].items()

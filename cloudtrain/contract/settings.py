@@ -33,7 +33,7 @@ class Settings:
 
     job_name: str = ""
     run_id: str = ""
-    """The identity of the job for trackers, the same in all attempts; empty: its name."""
+    """The identity of the job for trackers, the same in all attempts; empty: the job's name."""
     output_uri: str = ""
     """Where the runtime uploads the model and the outputs; empty if the platform uploads them."""
     checkpoint_uri: str = ""
@@ -41,9 +41,9 @@ class Settings:
     source_sha256: str = ""
     """The expected SHA-256 of the source archive; empty: not checked."""
     max_source_size: int = SourceLimits.size
-    """The bytes that the unpacked source may have."""
+    """The most bytes that the unpacked source may have."""
     max_source_files: int = SourceLimits.files
-    """The files, folders and links that it may have."""
+    """The most files, folders and links that it may have."""
     source_channel: str = ""
     """The channel in which the platform delivers the source archive; hidden from the script."""
     git_commit: str = ""
@@ -60,7 +60,7 @@ class Settings:
     hosts_on_machine: int = 1
     """The number of the job's hosts that share this machine and its processors."""
     boto3_folder: str = ""
-    """The folder of a boto3 for processes whose interpreter has none."""
+    """The folder with a boto3 for processes whose interpreter lacks it."""
     python: str = ""
     """The interpreter that runs the script; empty: the one that runs the runtime."""
     bundled_runtime: str = ""
@@ -68,10 +68,11 @@ class Settings:
     requirements_cache: str = ""
     """The folder that caches environments with requirements; empty: install into the script's interpreter."""
     no_opt_ml: str = ""
-    """Why ``/opt/ml`` is not this host's folder, on a platform where it could be; empty if it is."""
+    """Why this host's base folder is not ``/opt/ml``, on a platform where it could be; empty if it is."""
     srun: tuple[tuple[str, str], ...] = ()
-    """How srun starts the ranks of the distribution ``mpi``, in pairs; empty: mpirun starts them. ``mpi`` is the kind
-    that MPI needs, ``hosts`` the folder of the hosts' folders, ``runtime`` the path of the bundled runtime."""
+    """How srun starts the ranks of the distribution ``mpi``, as pairs of name and value: ``mpi``, the type for srun's
+    option of that name, ``hosts``, the folder of the hosts' folders, and ``runtime``, the path of the bundled runtime.
+    Empty: mpirun starts them."""
     hidden_variables: str = ""
     """The names of the job's ``secrets``, with commas between them: output does not show their values."""
     metric_definitions: tuple[tuple[str, str], ...] = ()
@@ -88,13 +89,13 @@ class Settings:
     stop_grace: float = 120.0
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
     max_run: float = 0.0
-    """Seconds that the job may run, all attempts together, where the platform cannot count them; 0: the runtime sets no
-    limit."""
+    """Seconds that all attempts of the job may run in total, where the platform cannot count them; 0: the runtime sets
+    no limit."""
     cost_terms: str = ""
     """The `cloudtrain.spec.CostTerms` of the job as JSON, for a platform that keeps its price and cap nowhere else."""
     max_preemptions: int = -1
-    """How often in a row the job may restart after hosts were lost, while it saves no checkpoint, on a platform
-    that would always start it again; -1: always."""
+    """How often in a row the job may restart after hosts were lost without saving a checkpoint, on a platform that
+    would always restart it; -1: always."""
     hang_after: float = 300.0
     """Seconds in which no rank shows a sign of life, after which the job is considered hung; 0: never. See
     `cloudtrain.runtime.diagnose.silence`."""
@@ -107,33 +108,33 @@ class Settings:
     host_timeout: float = 30.0
     """Seconds without a message after which another host is considered lost."""
     dropped_variables: str = ""
-    """The names of variables that are for another launcher, with commas between them: ranks do not see them."""
+    """The names of variables for another launcher, with commas between them, which are removed for ranks."""
     notify: str = ""
     """The rules of the job's field ``notify`` as JSON, for a platform where the leader sends its notifications."""
     restart_program: str = ""
-    """A Python program that starts this host again, in place of an exit with ``restart_exit_code``: for a platform that
-    would count such an exit as a failure of the script."""
+    """A Python program that restarts this host instead of an exit with ``restart_exit_code``, for a platform that would
+    count this exit as a failure of the script."""
     retries_in_place: int = -1
-    """How often the script may fail before this host only ends again as before, where hosts are restarted in place;
+    """How often the script may fail where hosts are restarted in place; after that, a restarted host ends as before.
     -1: the platform counts."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
     ran: float = 0.0
-    """Seconds that the job has run before this attempt, by a clock that no one can set."""
+    """Seconds that the job has run before this attempt, on a monotonic clock."""
     restarts_here: bool = False
-    """Whether this attempt, if a rank is killed, is followed by another one on the same hosts, with their memory."""
+    """Whether another attempt on the same hosts, with their memory intact, follows this one if a rank is killed."""
     restart_exit_code: int = 0
-    """The exit code of a host that ends through no fault of the script, so that its platform starts all hosts again
-    without counting a failure; 0: such hosts end with the code of the job."""
+    """The exit code of a host that ends through no fault of the script, so that its platform restarts all hosts without
+    counting a failure; 0: the host ends with the code of the job."""
     termination_message: str = ""
     """The file to which this host writes its `Ending`, such as /dev/termination-log; empty: none."""
     spare: bool = False
-    """Whether this host has no part in the job: it prepares itself, and waits to take the place of another."""
+    """Whether this is a spare host, which prepares itself, and waits to take the place of another."""
     spare_hosts: int = 0
-    """How many of the hosts, the last ones, wait for the place of another one, where the hosts themselves decide who
-    has a place: see `cloudtrain.runtime.roll_call`."""
+    """The number of hosts, the last ones, that wait for the place of another, where the hosts themselves assign places:
+    see `cloudtrain.runtime.roll_call`."""
     no_ranks: bool = False
-    """Whether the first host only leads: the ranks run on the others."""
+    """Whether the first host only leads, and the ranks run on the others."""
     forward_output: bool = False
     """Whether the other hosts send the lines of their output to the leader, which prints them too."""
 
@@ -156,7 +157,7 @@ class Settings:
         return environ
 
     def to_dict(self) -> dict[str, Any]:
-        """Only what differs from the default, as JSON has it."""
+        """The settings that differ from their defaults, as data for JSON."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)

@@ -1,4 +1,4 @@
-"""The place of a process in a Slurm job step, by which ranks that ``srun`` started find one another."""
+"""The position of a process in a Slurm job step, with which ranks that ``srun`` started find one another."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from cloudtrain._dataclass import dataclass
 
 FIRST_RESERVED_STEP = 0xFFFFFFF0
-"""From this number on, ``srun`` did not start the step: a batch script, ``extern``, a shell of ``salloc``."""
+"""Steps with this number or a higher one were not started by ``srun``: a batch script, ``extern``, a shell of
+``salloc``."""
 
 OUTER_STEP = "CLOUDTRAIN_OUTER_STEP"
-"""The step that the runtime of a job without launcher runs in. Its script is not a task of that step."""
+"""The step that the runtime of a job without a launcher runs in. Its script is not a task of that step."""
 
 _IDENTITY = (
     "SLURM_CLUSTER_NAME",
@@ -20,7 +21,7 @@ _IDENTITY = (
     "SLURM_STEP_ID",
     "SLURM_RESTART_COUNT",
     "SLURM_JOB_START_TIME",
-    "SLURM_STEP_LAUNCHER_PORT",  # of srun, chosen at random
+    "SLURM_STEP_LAUNCHER_PORT",  # chosen by srun at random
 )
 
 
@@ -39,9 +40,9 @@ class SlurmTask:
     def from_environ(cls, environ: Mapping[str, str]) -> SlurmTask | None:
         """The task that this process is; None outside a step of ``srun``.
 
-        A batch script, and a shell that ``salloc`` or ``srun --pty`` opened, have many of the same variables, also
-        ``SLURM_PROCID=0`` and ``SLURM_NTASKS``. They are one process: they have no step, one with a reserved number,
-        or a terminal. A job submitted from inside a step may have inherited the variables of that step:
+        A batch script, and a shell that ``salloc`` or ``srun --pty`` opened, have many of the same variables, including
+        ``SLURM_PROCID=0`` and ``SLURM_NTASKS``, but are a single process. They have no step, a step with a reserved
+        number, or a terminal. A job submitted from inside a step may have inherited the variables of that step:
         SLURM_GTIDS, which is new for every task, then contradicts them.
         """
         step = step_id(environ)
@@ -73,7 +74,7 @@ def step_id(environ: Mapping[str, str]) -> str:
 
 
 def step_key(environ: Mapping[str, str]) -> str:
-    """A name for the start of this step, which all of its tasks know and no other step has. Not a secret."""
+    """A name for the start of this step, which all of its tasks can compute and no other step has. Not a secret."""
     names = _IDENTITY[:-1] if "SLURM_HET_SIZE" in environ else _IDENTITY  # each component has its own port
     parts = [environ.get(name, "") for name in names]
     import hashlib  # with OpenSSL, which few ranks need

@@ -1,4 +1,4 @@
-"""The source of a job: how large it may be, and which entry points other than Python files are programs."""
+"""The source of a job: its maximum size, and which entry points other than Python files are programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True)
 class SourceLimits:
-    """The most that a source may have. A larger one is a mistake, or an archive that is made to fill a disk."""
+    """The limits for a source. A larger one is a mistake, or an archive that is made to fill a disk."""
 
     size: int = 10 * GB
     """The bytes of all files, unpacked."""
@@ -31,7 +31,7 @@ DEFAULT_LIMITS = SourceLimits()
 
 
 START_BYTES = 1024
-"""The bytes of a file that the functions of this module need."""
+"""The number of bytes at the start of a file that the functions of this module need."""
 
 _SHELL_SUFFIXES = (".sh", ".bash")
 

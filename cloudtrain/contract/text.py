@@ -13,12 +13,12 @@ _NUMBER = pattern(r"\d+")
 
 
 def is_text(text: str) -> bool:
-    """Whether databases can store it: it has no lone surrogates, as in names that are not UTF-8, and no NUL."""
+    """Whether databases can store ``text``: it has no lone surrogates, as in names that are not UTF-8, and no NUL."""
     return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def one_line(text: object) -> str:
-    """A message of several lines, such as an error with its hint, in one line."""
+    """A message of several lines, such as an error with its hint, as one line."""
     return " ".join(str(text).split())
 
 
@@ -32,7 +32,7 @@ def counted(number: int, what: str) -> str:
 
 
 def by_number(name: str) -> str:
-    """The key that sorts host-2 before host-10."""
+    """A sort key that puts host-2 before host-10."""
     return _NUMBER.sub(lambda number: number[0].zfill(9), name)
 
 
@@ -44,7 +44,7 @@ def escape_except_colours(line: str) -> str:
 
 
 def print_line(line: str) -> None:
-    """Print a line that a job, a platform or an engine has written: of its control characters, only colours remain."""
+    """Print a line from a job, a platform or an engine, without its control characters except colours."""
     print(escape_except_colours(line))  # noqa: T201 - as the SageMaker SDK does
 
 

@@ -1,4 +1,4 @@
-"""The variables by which Weights & Biases, MLflow and Comet recognise a job: one identity over all its attempts.
+"""The variables by which Weights & Biases, MLflow and Comet recognise a job, with one identity for all attempts.
 
 A script that logs to one of them continues its run after a retry or a preemption. Each rank has its own run, because
 ranks that share one would overwrite each other's values. The runs of a job are in one group.
@@ -33,7 +33,8 @@ TRACKER_VARIABLES = (
 TRAINER_URL = "KUBEFLOW_TRAINER_SERVER_URL"
 TRAINER_CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
 TRAINER_TOKEN_FILE = "KUBEFLOW_TRAINER_SERVER_TOKEN"
-"""Where a Hugging Face Trainer reports its progress to: Kubeflow Trainer (its proposal 2779), or our runtime."""
+"""The variables for the server to which a Hugging Face Trainer reports its progress: Kubeflow Trainer (its proposal
+2779), or cloudtrain's runtime."""
 
 RUN_TAG, ATTEMPT_TAG, RANK_TAG = "cloudtrain.run_id", "cloudtrain.attempt", "cloudtrain.rank"
 """Tags of MLflow's runs: the identity of the job, the attempt that began the run, and the rank."""
@@ -43,11 +44,11 @@ KEPT_FOLDERS = ("tensorboard", "wandb")
 
 _NO_RUNS: Mapping[str, str] = {}
 _GENERATED = pattern(r"-\d{8}-\d{6}-[a-z0-9]{4}$")
-"""The end of a job name that cloudtrain made, which is unique."""
+"""The unique end of a job name that cloudtrain generated."""
 
 
 def new_run_id(job_name: str, submitted_at: float) -> str:
-    """The identity of a job on a platform where another job may have its name later.
+    """The identity of a job on a platform where a later job may have the same name.
 
     Args:
         submitted_at: in seconds since the epoch.
@@ -63,7 +64,7 @@ def tracker_variables(
     """The variables of one rank.
 
     Args:
-        part: the part of the job that the rank is, such as ``rank1``; empty for rank 0.
+        part: the name of the rank in the job, such as ``rank1``; empty for rank 0.
         mlflow_runs: the runs of earlier attempts on an MLflow server, by `RANK_TAG`: the server chooses their IDs.
     """
     own_id, name = "-".join(filter(None, [run_id, part])), "-".join(filter(None, [job_name, part]))
@@ -83,30 +84,30 @@ def tracker_variables(
         "MLFLOW_RUN_NAME": name,
         "MLFLOW_RUN_CONTEXT": json.dumps(tags),
         **({"MLFLOW_RUN_ID": mlflow_runs[rank]} if rank in mlflow_runs else {}),
-        # 32 to 50 letters and digits; as comet_ml.get_experiment_key(own_id)
+        # 32 to 50 letters and digits, like the result of comet_ml.get_experiment_key(own_id)
         "COMET_EXPERIMENT_KEY": hashlib.sha1(own_id.encode()).hexdigest(),
     }
 
 
 def wants_mlflow_run(environ: Mapping[str, str]) -> bool:
-    """Whether the user requests that each attempt continues the run that an earlier one began on an MLflow server."""
+    """Whether the user requests that each attempt continue the run that an earlier one began on an MLflow server."""
     return environ.get("MLFLOW_RUN_ID") == "auto"
 
 
 def without_auto(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """``environ`` without the request of `wants_mlflow_run`, which MLflow would take for the ID of a run."""
+    """``environ`` without the request of `wants_mlflow_run`, which MLflow would interpret as the ID of a run."""
     if not wants_mlflow_run(environ):
         return environ
     return {name: value for name, value in environ.items() if name != "MLFLOW_RUN_ID"}
 
 
 def without_empty(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` without empty variables of trackers, with which users switch them off: trackers refuse them."""
+    """``environ`` without empty variables of trackers. Users disable variables that way, but trackers reject them."""
     return {name: value for name, value in environ.items() if value or name not in TRACKER_VARIABLES}
 
 
 def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` without the variables of the job that this process is a rank of: a job that it starts is another."""
+    """``environ`` without the variables of this rank's job, for another job that the rank starts."""
     if RUN_ID not in environ:
         return dict(environ)
     own = (RUN_ID, *TRACKER_VARIABLES, TRAINER_URL, TRAINER_CA_FILE, TRAINER_TOKEN_FILE)

@@ -1,9 +1,9 @@
-"""Admits peers to a server that runs in one thread. Peers that do not prove themselves cost next to nothing.
+"""Admits peers to a server that runs in one thread. Unauthenticated peers cost next to nothing.
 
-At most `MOST` connections are unproved at the same time, each for `SECONDS`, with less than 200 bytes of memory in this
-process. When there are more, the oldest connection from the address with the most of them is closed: a flood from one
-machine, or one IPv6 network, displaces only its own connections. No connection is closed for `UNDISTURBED_SECONDS`, in
-which an honest peer proves itself, however fast others connect; meanwhile the others wait in the queue of the kernel.
+At most `MOST` connections are unauthenticated at the same time, each for `SECONDS`, with less than 200 bytes of memory
+in this process. When there are more, the oldest connection from the address with the most of them is closed: a flood
+from one machine, or one IPv6 network, displaces only its own connections. However fast others connect, no connection is
+closed before `UNDISTURBED_SECONDS`, in which an honest peer proves itself. Others wait in the kernel's queue meanwhile.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ UNDISTURBED_SECONDS = 0.05
 ACCEPTS_AT_ONCE = 16
 """After this many new connections, the admitted peers are served first."""
 BACKLOG = 256
-"""For the listener: connections that the kernel keeps while they wait."""
+"""The listener's backlog: connections that wait in the kernel."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """A peer that knows the key of ``purpose``. Its socket is non-blocking and belongs to the caller."""
+    """A peer that has the key of ``purpose``. Its socket is non-blocking, and is the caller's to close."""
 
     socket: socket.socket
     purpose: str
     keys: Keys
     address: str
     encrypted: bool
-    """Whether it continues with TLS (`cloudtrain.link.tls`)."""
+    """Whether the connection continues with TLS (`cloudtrain.link.tls`)."""
 
 
 @dataclass
@@ -52,9 +52,9 @@ class _Unproved:
 
 
 class Gate:
-    """The entrance of a server: its listener, and the connections that have not proved themselves.
+    """The listener of a server, and the connections that are not authenticated yet.
 
-    They are registered with the server's selector, with the gate as ``data``::
+    All are registered with the server's selector, with the gate as ``data``::
 
         events = selector.select(0.1)
         for peer in gate.admit(key.fileobj for key, _ in events if key.data is gate):
@@ -77,12 +77,12 @@ class Gate:
         """Oldest first."""
         self._paused_until: float | None = None
         self.refused = 0
-        """Connections that were closed without a proof."""
+        """The number of connections that were closed unauthenticated."""
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self)
 
     def admit(self, ready: Iterable[object]) -> list[Admitted]:
-        """Handle what has arrived; returns the peers that have proved themselves since the last call.
+        """Handle the data that has arrived; returns the peers that have proved themselves since the last call.
 
         Args:
             ready: the gate's sockets that are ready to be read. Others are ignored.
@@ -105,7 +105,7 @@ class Gate:
         return admitted
 
     def close(self) -> None:
-        """Close the listener and every connection that has not proved itself."""
+        """Close the listener and every connection that is not authenticated."""
         for peer in list(self._unproved.values()):
             self._refuse(peer)
         if self._paused_until is None:
@@ -124,7 +124,7 @@ class Gate:
                 break
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    # the listener stays ready: without a pause, this loop would never rest
+                    # the listener stays ready: without a pause, the server's loop would spin
                     self._close_one(float("inf"))
                     self._pause(now + UNDISTURBED_SECONDS)
                     break
@@ -155,7 +155,7 @@ class Gate:
         ]
 
     def _close_one(self, now: float) -> bool:
-        """Close one connection; False, with a pause, if each has to be left undisturbed for now."""
+        """Close one connection. Returns False, after setting a pause, if none may be closed yet."""
         if not self._unproved:
             return False
         count = Counter(peer.address for peer in self._unproved.values())
@@ -186,7 +186,7 @@ class Gate:
 
 
 def source_of(address: object) -> str:
-    """The address that a connection counts for. For IPv6 the network: one machine can have all of its addresses."""
+    """The address that a connection counts for. For IPv6, the network, as one machine can have all of its addresses."""
     host = str(address[0]) if isinstance(address, tuple) else ""
     if ":" not in host or host.startswith("::ffff:"):
         return host

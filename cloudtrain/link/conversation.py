@@ -3,8 +3,8 @@
 Each end numbers its messages and keeps them until the other end has acknowledged them. After a new connection, each end
 reports how many messages it has received, and the other sends the rest again.
 
-An envelope is the number of the message (8 bytes; 0: it is not repeated), the number of the last message received
-from the other end (8 bytes), and the message.
+An envelope is the number of the message (8 bytes; 0 if it is never sent again), the number of the last message
+received from the other end (8 bytes), and the message.
 """
 
 from __future__ import annotations

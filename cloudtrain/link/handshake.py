@@ -1,4 +1,4 @@
-"""Both ends of a new connection prove that they know a key, and neither sends it.
+"""Both ends of a new connection prove that they have a key, and neither sends it.
 
     client → server   MAGIC, purpose, nonce of the client               48 bytes
     server → client   nonce of the server, proof of the server          64 bytes
@@ -28,8 +28,8 @@ from cloudtrain.link.sealing import Opener, Sealer
 MAGIC = b"ctlink1\n"
 PURPOSE_BYTES = 8
 ENCRYPTED = "+"
-"""Ends the name of a purpose whose connection is encrypted after the handshake. The client chooses; its proof
-covers the choice."""
+"""The suffix of a purpose whose connection is encrypted after the handshake. The client chooses, and its proof covers
+the choice."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HELLO_BYTES = len(MAGIC) + PURPOSE_BYTES + NONCE_BYTES
@@ -37,7 +37,7 @@ CHALLENGE_BYTES = NONCE_BYTES + PROOF_BYTES
 
 
 class NotAuthenticated(PlatformError):
-    """The other end of a connection does not know the key."""
+    """The other end of a connection does not have the key."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Keys:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a connection to this address stays on the machine: then it is not encrypted."""
+    """Whether a connection to this address stays on the machine, so that it is not encrypted."""
     return address.startswith("127.") or address == "::1"
 
 
@@ -76,7 +76,7 @@ def prove(connection: socket.socket, key: bytes, purpose: str, deadline: float) 
         deadline: when to give up, on the clock of `time.monotonic`.
 
     Raises:
-        NotAuthenticated: the server does not know the key, or does not speak this protocol.
+        NotAuthenticated: the server does not have the key, or does not use this protocol.
         OSError: the connection was closed or the deadline has passed.
     """
     hello = MAGIC + purpose.encode().ljust(PURPOSE_BYTES, b"\0") + os.urandom(NONCE_BYTES)
@@ -124,10 +124,10 @@ class Examination:
         """The keys of the connection, once the client has proved itself."""
 
     def advance(self) -> None:
-        """Read what has arrived, and answer. Reads no byte beyond the client's proof.
+        """Read the data that has arrived, and answer. Reads no byte beyond the client's proof.
 
         Raises:
-            NotAuthenticated: the client does not know the key, or does not speak this protocol.
+            NotAuthenticated: the client does not have the key, or does not use this protocol.
             OSError: the connection was closed.
         """
         with contextlib.suppress(BlockingIOError, InterruptedError):

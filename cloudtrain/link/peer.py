@@ -20,9 +20,10 @@ class Peer:
     """Sends and receives sealed messages on a socket that it owns.
 
     Args:
-        data: registered with the selector; default: the peer. After each ``select`` that reports it, call `handle`.
+        data: the data registered with the selector, by default the peer. Call `handle` after each ``select`` that
+            reports it.
         limit: the longest message that is accepted, in bytes; None: the limit of `cloudtrain.link.sealing`.
-        tls: encrypts the connection; None: it stays on this machine.
+        tls: encrypts the connection; None if it stays on this machine.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Peer:
         self._flush()
 
     def send(self, message: bytes) -> None:
-        """Send as soon as the network takes it. A connection that is gone is noticed by `handle`."""
+        """Send as soon as the network accepts data. `handle` notices a broken connection."""
         if not self.closed:
             frame = self._sealer.seal(message)
             self._outgoing += self._tls.send(frame) if self._tls else frame
@@ -59,13 +60,13 @@ class Peer:
         return self.closed or not self._outgoing
 
     def handle(self, mask: int) -> list[bytes]:
-        """Send and receive after a ``select``; returns the messages that are complete.
+        """Send and receive after a ``select``; returns the complete messages.
 
         Raises:
             EOFError: the other end has closed the connection.
             NotAuthenticated: the server does not have the job's certificate.
             OSError: the connection is broken.
-            BrokenSeal: the connection cannot be trusted any more.
+            BrokenSeal: the connection can no longer be trusted.
         """
         if mask & selectors.EVENT_WRITE:
             self._flush()

@@ -62,10 +62,10 @@ class Opener:
     _buffer: bytearray = field(default_factory=bytearray, repr=False)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what was received; yields the messages that are complete.
+        """Add received data; yields the complete messages.
 
         Raises:
-            BrokenSeal: the connection cannot be trusted any more. Close it.
+            BrokenSeal: the connection can no longer be trusted. Close it.
         """
         self._buffer += data
         head = LENGTH_BYTES + SEAL_BYTES

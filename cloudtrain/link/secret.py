@@ -1,7 +1,7 @@
-"""The job secret: random for each job, known to the runtimes of its hosts, and never shown.
+"""The job secret: random for each job, given only to the runtimes of its hosts, and never shown.
 
-No secret crosses the network. Each use has its own key, derived from the secret: a process that holds one key
-cannot pretend to hold another. The ranks know the key of the ranks, and cannot command the runtimes.
+No secret crosses the network. Each use has its own key, derived from the secret: a process that has one key cannot
+pretend to have another. The ranks have the key of the ranks, and cannot command the runtimes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 VARIABLE = "CLOUDTRAIN_SECRET"
-"""The job secret, for the runtime. It removes the variable from the environment of everything that it starts."""
+"""The job secret, for the runtime, which removes the variable from the environment of all processes that it starts."""
 
 RANKS_VARIABLE = "CLOUDTRAIN_RANKS_KEY"
 """The secret of the ranks, for ranks that no runtime started. See `ranks_secret`."""
@@ -32,7 +32,7 @@ def derive(secret: str, purpose: str, attempt: int = 0) -> bytes:
     Args:
         secret: the job secret, or the secret of the ranks.
         purpose: one of `PURPOSES`.
-        attempt: the job's attempt. Processes that an earlier attempt left behind have other keys.
+        attempt: the job's attempt. Leftover processes of an earlier attempt have other keys.
     """
     if purpose not in PURPOSES:
         raise ValueError(f"there is no key for {purpose!r}")
@@ -52,8 +52,8 @@ def write_ranks_secret(run: str | os.PathLike[str], secret: str) -> None:
 def ranks_secret(environ: Mapping[str, str]) -> str:
     """The secret of the ranks: derive the keys for ``ranks``, ``store`` and ``objects`` from it.
 
-    The runtime writes it to the run folder, where the environment of the script does not show it. `RANKS_VARIABLE`
-    takes its place for ranks that other launchers start. Empty: there is none.
+    The runtime writes it to the run folder, to keep it out of the environment of the script. Ranks that other launchers
+    start get it from `RANKS_VARIABLE` instead. Empty if there is none.
     """
     given = environ.get(RANKS_VARIABLE, "")
     folder = environ.get("CLOUDTRAIN_RUN_DIR")

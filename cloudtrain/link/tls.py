@@ -1,6 +1,6 @@
 """Encrypts connections between machines: TLS 1.3, with the certificate of the job.
 
-Connections are encrypted after both ends have proved themselves: a peer that cannot do so costs no TLS handshake.
+Connections are encrypted after both ends have proved themselves: an unauthenticated peer costs no TLS handshake.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Certificate:
 
 
 def make_certificate(key: bytes) -> Certificate:
-    """The certificate for a key of 32 bytes, always the same."""
+    """The certificate for a key of 32 bytes. The same key always gives the same certificate."""
     private = int.from_bytes(key, "big") % (_N - 1) + 1
     x, y = _times(private)
     public = _der(0x03, b"\0\4" + x.to_bytes(32, "big") + y.to_bytes(32, "big"))
@@ -99,7 +99,7 @@ def _times(factor: int) -> _Point:
 def _der(tag: int, *parts: bytes) -> bytes:
     content = b"".join(parts)
     size = len(content)
-    return bytes([tag, size] if size < 128 else [tag, 0x81, size]) + content  # nothing here has 256 bytes
+    return bytes([tag, size] if size < 128 else [tag, 0x81, size]) + content  # no content here has 256 bytes
 
 
 def _integer(value: int) -> bytes:
@@ -133,7 +133,7 @@ class Tls:
 
     Args:
         context: the `server_context`, for the server.
-        certificate: what the server must present, in DER, for the client.
+        certificate: the certificate that the server must present, in DER, for the client.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None, certificate: bytes = b"") -> None:
@@ -146,18 +146,18 @@ class Tls:
         self._ready = False
 
     def send(self, data: bytes) -> bytes:
-        """Encrypt ``data``; returns what to send now. Until the handshake is over, ``data`` waits."""
+        """Encrypt ``data``; returns the bytes to send now. Until the handshake is over, ``data`` waits."""
         self._waiting += data
         self._advance()
         return self._outgoing.read()
 
     def receive(self, data: bytes) -> tuple[bytes, bytes]:
-        """Decrypt what was received; returns the content, and what to send.
+        """Decrypt received data; returns the content, and the bytes to send.
 
         Raises:
             NotAuthenticated: the server has another certificate.
             EOFError: the other end has ended the connection.
-            ssl.SSLError: this is not TLS, or was changed on its way.
+            ssl.SSLError: this is not TLS, or was changed in transit.
         """
         self._received.write(data)
         self._advance()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         runtime_sha256 as runtime_sha256,
     )
 
-# lazy: the supervisor of a job in containers only needs the bundled runtime
+# lazy, because the supervisor of a job in containers needs only the bundled runtime
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {

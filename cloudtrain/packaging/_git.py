@@ -65,7 +65,7 @@ def _without_secrets(diff: str) -> str:
 
 def _looks_secret(file_diff: str) -> bool:
     names = re.findall(r"^(?:---|\+\+\+) \"?[ab]/(.*?)\"?\t?$", file_diff, flags=re.MULTILINE)
-    # Remove the diff's signs, so that a key that spans several lines is found.
+    # Remove the diff's markers, so that a key that spans several lines is found.
     content = re.sub(r"^[-+ ]", "", file_diff, flags=re.MULTILINE)
     name = names[-1] if names else ""
     return any(map(secret_name, names)) or any(secret_contents(name, os.fsencode(content)))

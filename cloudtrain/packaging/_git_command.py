@@ -1,4 +1,4 @@
-"""Runs git, and nothing that a repository's configuration names."""
+"""Runs git, without any program that a repository's configuration names."""
 
 from __future__ import annotations
 

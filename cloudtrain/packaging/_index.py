@@ -21,7 +21,7 @@ from cloudtrain.packaging._tree import ArchiveMember
 from cloudtrain.storage.atomic import write_file
 
 SLOWEST_TICK = 2_000_000_000
-"""In nanoseconds. FAT stores times with a resolution of two seconds."""
+"""Nanoseconds: FAT stores times with a resolution of two seconds."""
 
 
 class TreeFingerprint(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Record)
-"""Made here, because threads must not make it at the same time: see `cloudtrain.spec.conversion`."""
+"""Created at import, because threads must not create it at the same time: see `cloudtrain.spec.conversion`."""
 
 
 def take_fingerprint(members: Sequence[ArchiveMember], walked_at: int) -> TreeFingerprint:

@@ -26,7 +26,7 @@ from cloudtrain.packaging.companions import Companions, companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file
 
 LARGE = 50_000_000
-"""In bytes. A warning names the largest files of a source with more content."""
+"""Bytes of content above which a warning names the largest files of a source."""
 
 _SHELL_SCRIPTS = (".sh", ".bash")
 _LONGEST_LINE = 4096
@@ -50,7 +50,7 @@ def warnings_about(members: Sequence[ArchiveMember]) -> Iterator[str]:
 
 
 def _has_windows_line_ends(member: ArchiveMember) -> bool:
-    with suppress(OSError), open(member.path, "rb") as file:  # it has been packed, and may be gone now
+    with suppress(OSError), open(member.path, "rb") as file:  # it has been packed, but may be gone now
         return b"\r\n" in file.readline(_LONGEST_LINE)
     return False
 
@@ -136,7 +136,7 @@ def pack(
 
 @contextmanager
 def _git_state_meanwhile(folder: Path) -> Iterator[Callable[[], GitState | None]]:
-    """Find out the git state of ``folder`` while the block runs. After it, the function returns the state."""
+    """Determine the git state of ``folder`` while the block runs. After the block, the function returns the state."""
     if not is_in_repository(folder):
         yield lambda: None
         return
@@ -149,7 +149,7 @@ def _git_state_meanwhile(folder: Path) -> Iterator[Callable[[], GitState | None]
 def _pack_still_tree(
     tree: Tree, cache_dir: Path, allow_secrets: bool
 ) -> tuple[list[ArchiveMember], str, list[str]]:
-    """The members, the SHA-256 of the cached archive, and what is left out. Tries twice if the tree changes."""
+    """The members, the SHA-256 of the cached archive, and the names left out. Tries twice if the tree changes."""
     with suppress(Changed):
         return _pack_tree(tree, cache_dir, allow_secrets)
     try:

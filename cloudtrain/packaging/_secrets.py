@@ -1,7 +1,7 @@
 """Finds files that look like secrets, by their name or their content.
 
-The library detect-secrets is not used: docs/security.md compares it. The rules here match only what is a
-secret beyond reasonable doubt: false alarms would teach users to pass ``allow_secrets`` always.
+The library detect-secrets is not used: docs/security.md compares it. The rules here match only values that are
+secrets beyond reasonable doubt: false alarms would teach users to always pass ``allow_secrets``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MARKS = (
     *(b"auth", b"bearer", b"credential", b"creds", b"key", b"pass", b"pat", b"pwd", b"secret", b"token"),
     *(b"cookie", b"dsn", b"passphrase", b"webhook", b"connection"),
 )
-"""In lower case; one of them is in every name that `is_secret_name` accepts and that matters here."""
+"""Lower-case marks, one of which is in every relevant name that `is_secret_name` accepts."""
 
 _ANNOTATION = rb"(?:: ?[\w.\[\]| ]{1,40}(?==))?"
 _DEFAULT = rb",(?:\s{0,20}\w{1,20}=[\w.]{1,20},){0,3}\s{0,20}default="
-"""Of an argument on the command line, as in ``add_argument("--api-key", type=str, default="...")``."""
+"""The default of a command-line argument, as in ``add_argument("--api-key", type=str, default="...")``."""
 _ASSIGNED = (
     rb"[\w.-]{0,40}\\?[\"'`]?\]?"
     + _ANNOTATION
@@ -85,9 +85,9 @@ _PUBLIC = {
     ),
     *("prefix", "public", "request", "sha", "type", "version"),
 }
-"""Parts of names of what is not a secret, such as ``password_hash_type``."""
+"""Parts of names of values that are not secrets, such as ``password_hash_type``."""
 _FLEETING = {"change", "client", "continuation", "grant", "next", "page", "pagination", "verification"}
-"""Parts of a name before ``token`` where it is used only once."""
+"""Parts of a name before ``token`` where the token is used only once."""
 _BEFORE_KEY = {
     *(
         "access",
@@ -143,7 +143,7 @@ def find_assignments(name: str, data: bytes) -> Iterator[tuple[int, str]]:
     """The offset of each literal value with a secret name in ``data``, and what it is.
 
     Args:
-        name: of the file, whose suffix gives the language.
+        name: the name of the file, whose suffix determines the language.
     """
     path = PurePath(name.lower())
     if path.name.startswith(("dockerfile", "containerfile")):
@@ -186,7 +186,7 @@ def _find_values(data: bytes, *, only_quoted: bool) -> Iterator[tuple[int, str]]
 
 
 def _is_meant(name: str, value: str) -> bool:
-    """Whether ``value``, which looks random, is a secret by its name: stricter than where text is only hidden."""
+    """Whether ``value``, which looks random, is a secret according to its name. Stricter than the hiding of text."""
     parts = split_name(name)
     if not is_secret_name(name) or not _PUBLIC.isdisjoint(parts) or "://" in value:
         return False
@@ -199,7 +199,7 @@ def _is_meant(name: str, value: str) -> bool:
 
 
 def _is_real(user: str, password: str, host: str) -> bool:
-    """Whether credentials in a URL are not those of an example."""
+    """Whether credentials in a URL are real, not an example."""
     return not _NOT_A_HOST.match(host) and user != password and looks_random(password)
 
 
@@ -208,13 +208,13 @@ def _text(data: bytes) -> str:
 
 
 LARGEST_SCANNED = 1_000_000
-"""In bytes. Larger files are data, not written by hand."""
+"""Maximum bytes. Larger files are data, not written by hand."""
 
 RULES = 3
-"""Counts the versions of the rules: a tree that passed others is scanned again."""
+"""The version of the rules: a tree that passed another version is scanned again."""
 
 ALLOWED = b"pragma: allowlist secret"
-"""In a comment, it allows what is on its line, as for detect-secrets."""
+"""A comment that allows secrets on its line, as in detect-secrets."""
 ALLOWED_NEXT = b"pragma: allowlist nextline secret"
 _ALLOWED_TOO = b"gitleaks:allow"
 
@@ -235,7 +235,7 @@ class Finding:
 def secret_contents(name: str, data: bytes) -> Iterator[tuple[int, str]]:
     """The line and the rule of each likely secret in a file, in order; at most one for each line.
 
-    There is none in binary data.
+    Binary data has none.
     """
     if b"\0" in data[:8192]:
         return
@@ -256,7 +256,7 @@ def secret_contents(name: str, data: bytes) -> Iterator[tuple[int, str]]:
 
 
 def find_secrets(members: Iterable[ArchiveMember]) -> list[Finding]:
-    """All that looks like a secret.
+    """All findings in ``members``.
 
     Raises:
         InvalidSource: a file cannot be read.
@@ -265,7 +265,7 @@ def find_secrets(members: Iterable[ArchiveMember]) -> list[Finding]:
     found = []
     for member in members:
         if member.is_file:
-            # Check the path on disk too: a link may have another name than its target.
+            # Check the path on disk too: the name of a link may differ from that of its target.
             rule = secret_name(member.name) or secret_name(PurePath(member.path).as_posix())
             found += [Finding(member.name, 0, rule)] if rule else _in_content(member)
     return found

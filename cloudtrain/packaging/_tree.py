@@ -1,8 +1,8 @@
 """Lists the files, folders and links to pack, without reading any file.
 
-A symbolic link whose target is in the same tree stays a link, made relative so that it is valid wherever the archive
-is unpacked. A link that leads out of the tree is replaced by its target, as in the SageMaker SDK, because the target
-is not available to the job otherwise.
+A symbolic link whose target is in the same tree is kept, but made relative so that it is valid wherever the archive is
+unpacked. A link that leads out of the tree is replaced by its target, as in the SageMaker SDK, because the job could
+not access the target otherwise.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ArchiveMember:
 
 
 def shown(name: str) -> str:
-    """``name`` for use in messages: bytes that are not UTF-8 are escaped."""
+    """``name`` for use in messages, with bytes that are not UTF-8 escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
@@ -79,7 +79,7 @@ def read_tree(tree: Tree, cache_dir: Path, left_out: list[str] | None = None) ->
     """All members of the archive, sorted by name, without ``cache_dir``.
 
     Args:
-        left_out: gets the names of the files and folders that ignore files leave out.
+        left_out: receives the names of the files and folders that ignore files leave out.
 
     Raises:
         InvalidSource: a file cannot be packed, two files have the same name in the archive, or the tree is too large.
@@ -141,7 +141,7 @@ def _companion(folder: Path, name: str) -> ArchiveMember:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder to walk: its path on disk, in the archive, and in the tree as the user sees it."""
+    """A folder to walk: its path on disk, in the archive, and in the user's view of the tree."""
 
     path: str
     name: str

@@ -1,4 +1,4 @@
-"""Packs boto3 for jobs whose image lacks it: this machine's own, cut down to what S3 needs."""
+"""Packs boto3 for jobs whose image lacks it: that of this machine, reduced to the parts that S3 needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3"
 """boto3 and everything that it imports."""
 
 SERVICES = ("s3", "sts")
-"""Whose descriptions botocore gets. STS gives a pod's service account its role."""
+"""The services whose descriptions are packed. STS gives a pod's service account its role."""
 
 _DATA = PurePosixPath("botocore/data")
 _ENDPOINTS = "botocore/data/endpoints.json"
@@ -47,7 +47,7 @@ def _archive() -> bytes:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """Names in the archive, and the files of this installation."""
+    """The name of each file in the archive, and its path in this installation."""
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         assert spec and spec.origin, f"boto3 is installed, and needs {package}"
@@ -62,7 +62,7 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def _endpoints(data: bytes) -> bytes:
-    """The table of endpoints, of `SERVICES` only."""
+    """The table of endpoints, reduced to `SERVICES`."""
     document = json.loads(data)
     for partition in document["partitions"]:
         services = partition["services"]

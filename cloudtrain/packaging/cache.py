@@ -1,4 +1,4 @@
-"""Where this machine keeps packed sources."""
+"""The folder in which this machine keeps packed sources."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def cached_archive(sha256: str) -> Path:
 
 
 def hold_caches() -> IO[bytes] | None:
-    """Keep everything in the caches, until the result is closed: a job is being submitted that needs it.
+    """Keep everything in the caches until the result is closed, for a job that is being submitted.
 
-    Waits for a cleanup to end. None where the caches cannot be locked: on Windows, or in a folder that is read-only.
+    Waits for a cleanup to end. None where the caches cannot be locked: on Windows, or in a read-only folder.
     """
     try:
         file = open(_lock_file(), "ab")  # noqa: SIM115 - the caller closes it
@@ -42,7 +42,7 @@ def hold_caches() -> IO[bytes] | None:
 
 @contextlib.contextmanager
 def lock_caches() -> Iterator[bool]:
-    """Keep submissions from starting. Yields False, and does not, if one is in progress."""
+    """Keep submissions from starting during the block. If one is in progress, yields False, and keeps none."""
     with open(_lock_file(), "ab") as file:
         try:
             free = lock(file.fileno(), wait=False)

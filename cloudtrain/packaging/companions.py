@@ -1,4 +1,4 @@
-"""Finds the files next to a script that it cannot run without: the modules that it imports, and its requirements."""
+"""Finds the files next to a script that it needs to run: the modules that it imports, and its requirements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Companions(NamedTuple):
 
 
 class _Beside:
-    """The files below a folder that are not ignored, or the folders."""
+    """The files, or the folders, below a folder that are not ignored."""
 
     def __init__(self, root: str, *, folders: bool) -> None:
         self._root, self._folders = root, folders
@@ -58,11 +58,10 @@ class _Beside:
 def companions(script: Path, dependencies: Collection[Path] = ()) -> Companions:
     """The files that a job packs with a single script.
 
-    These are the modules next to it that it imports, directly or through others; all modules of a package of which it
-    imports a part; and ``requirements.txt`` with the requirements files that it includes. Modules are found by
-    parsing, so one that is imported by a computed name is missing, unless it is in such a package. Ignored files, and
-    modules that ``dependencies`` replace, are left out, and so are requirements that refer to other files of
-    the folder.
+    These are the modules next to the script that it imports, directly or through others; all modules of a package of
+    which it imports a part; and ``requirements.txt`` with the requirements files that this includes. Modules are found
+    by parsing, so one that is imported by a computed name is missed unless it is in an imported package. Ignored files,
+    modules that ``dependencies`` replace, and requirements that refer to other files of the folder are left out.
     """
     root = os.path.realpath(script.absolute().parent)
     files, folders = _Beside(root, folders=False), _Beside(root, folders=True)
@@ -99,11 +98,11 @@ def _imports(root: str, name: str) -> list[str]:
         with open(os.path.join(root, name), "rb") as file:
             return list(imports_of(file.read(), name, optional=True))
     except (OSError, InvalidSource, RecursionError):
-        return []  # the check of the entry point, or Python in the job, reports it
+        return []  # the check of the entry point, or Python in the job, reports the error
 
 
 def _whole_package(root: str, name: str, files: _Beside) -> set[str]:
-    """The file, and if it is the beginning of a package, all modules of the package and of its subpackages."""
+    """The file, and if it is the ``__init__.py`` of a package, all modules of the package and its subpackages."""
     if name not in files:
         return set()  # a folder without __init__.py: its modules are found one by one
     folder, _, base = name.rpartition("/")

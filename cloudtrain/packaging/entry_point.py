@@ -34,7 +34,7 @@ _ADVICE = {
 
 
 def locate(source_dir: str | None, entry_point: str) -> tuple[str | None, str]:
-    """The source to pack, and the entry point in it, as ``python`` takes them.
+    """The source to pack, and the entry point in it, from the arguments that ``python`` would take.
 
     An entry point is a script, a folder with a ``__main__.py``, or a module of the working directory (``python -m``).
     """
@@ -100,7 +100,7 @@ def _module_file(folder: Path, name: str) -> str | None:
 
 
 def _is_beside_files(entry_point: str, root: str) -> bool:
-    """Whether a path is relative to the working directory: it is a file, or misspells one in a folder of ``root``."""
+    """Whether a path is relative to the working directory: it is a file, or a misspelt one in a folder of ``root``."""
     folder = os.path.dirname(os.path.abspath(entry_point))
     return os.path.isfile(entry_point) or (
         os.path.isdir(folder) and f"{folder}{os.sep}".startswith(f"{root}{os.sep}")
@@ -131,7 +131,7 @@ def _check_file(path: Path, entry_point: str) -> None:
 
 
 def _check_program(path: Path, entry_point: str) -> None:
-    """Refuse a file that a shell would be given, although it is not a shell script."""
+    """Reject a file that would be run by a shell although it is not a shell script."""
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES)

@@ -19,7 +19,7 @@ _NOT_INHERITED = re.compile(
     "GIT_(TRACE.*|CURL_VERBOSE|DIR|WORK_TREE|INDEX_FILE|PREFIX|COMMON_DIR|NAMESPACE|SHALLOW_FILE|OBJECT_DIRECTORY"
     "|ALTERNATE_OBJECT_DIRECTORIES|ASKPASS)|SSH_ASKPASS.*"
 )
-"""Variables that make git prompt on a screen, print what it sends, or use another repository, as inside a hook."""
+"""Variables that make git prompt on a screen, print the data it sends, or use another repository, as in a hook."""
 
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -32,7 +32,7 @@ _HELPER = (
     '!f() { test "$1" = get && '
     'printf \'username=%s\\npassword=%s\\n\' "$CLOUDTRAIN_GIT_USERNAME" "$CLOUDTRAIN_GIT_PASSWORD"; }; f'
 )
-"""Hands the credentials to git, from variables: the list of processes shows only their names."""
+"""Passes the credentials to git from variables, so that the list of processes shows only their names."""
 
 _FULL_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -67,7 +67,7 @@ _HINTS = (
 
 @contextmanager
 def cloned(config: Any, fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """``fields`` of a job, with paths in a clone of the repository, which is removed afterwards.
+    """The ``fields`` of a job, with paths in a clone of the repository, which is removed afterwards.
 
     ``entry_point``, ``source_dir`` and ``dependencies`` are relative to the repository, ``entry_point`` to
     ``source_dir`` if there is one.
@@ -111,13 +111,13 @@ def _clone(config: GitConfig, folder: Path) -> None:
 class _Git:
     def __init__(self, config: GitConfig, folder: Path) -> None:
         self._config, self._folder = config, folder
-        # a URL can have a token as its user
+        # the user in a URL can be a token
         self._secret = config.password or (config.username if config.password == "" else None)
         inherited = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.fullmatch(name)}
         self._environment = {**inherited, **_QUIET, "LC_ALL": "C"}
         self._options = ["-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "core.askPass="]
         if config.password is not None and config.host:
-            # the empty one keeps other helpers from storing these credentials
+            # the empty helper keeps others from storing these credentials
             self._options += ["-c", "credential.helper=", "-c", f"credential.{config.host}.helper={_HELPER}"]
             self._environment["CLOUDTRAIN_GIT_USERNAME"] = config.username or ""
             self._environment["CLOUDTRAIN_GIT_PASSWORD"] = config.password
@@ -128,7 +128,8 @@ class _Git:
         return self._start("config", "core.sshCommand").returncode == 0
 
     def fails(self, *arguments: str) -> bool:
-        """Run git, which may fail without a reason to give up: because the server has no such feature."""
+        """Run git. Returns whether it failed, such as for a feature that the server lacks. Raises InvalidSource if the
+        cause is known."""
         done = self._start(*arguments)
         if done.returncode == 0:
             return False
@@ -181,7 +182,7 @@ def _advice(text: str) -> str | None:
 
 
 def _paths(clone: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with paths, which are in the clone. Raises InvalidSource for a path or link that leads out of it."""
+    """The fields with paths, as paths in the clone. Raises InvalidSource for a path or link that leads out of it."""
     source = fields.get("source_dir")
     found: dict[str, Any] = {}
     if source:

@@ -24,7 +24,7 @@ _LOCAL = pattern(r"localhost|127\.\d+\.\d+\.\d+|\[::1\]")
 
 _TOKEN_USERS = {"bitbucket.org": "x-token-auth"}
 _TOKEN_USER = "x-access-token"
-"""The user that a token is the password of. GitHub, GitLab and others accept any."""
+"""The user whose password is a token. GitHub, GitLab and others accept any name."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GitConfig:
 
     @property
     def host(self) -> str | None:
-        """The start of the URL that the credentials are for: ``https://github.com``; None for other transports."""
+        """The start of URLs that the credentials are for, such as ``https://github.com``; None for other transports."""
         parts = urlsplit(self.repo) if _URL.match(self.repo) else None
         return f"{parts.scheme}://{parts.netloc}" if parts and parts.scheme in ("http", "https") else None
 
@@ -91,7 +91,7 @@ def _check(name: Any, value: Any) -> None:
 
 
 def _without_credentials(config: GitConfig) -> GitConfig:
-    """Credentials out of the URL, which other users can see in the list of processes, and git writes into files."""
+    """Move credentials out of the URL, which the list of processes shows to other users, and git writes into files."""
     try:
         parts = urlsplit(config.repo)
         _ = parts.port
@@ -115,7 +115,7 @@ def _without_credentials(config: GitConfig) -> GitConfig:
 
 
 def _with_credentials(config: GitConfig, fields: Mapping[str, Any]) -> GitConfig:
-    """Raises InvalidJob if a network would see the credentials."""
+    """Raises InvalidJob if the credentials would cross a network unencrypted."""
     token, user, password = (fields.get(name) for name in ("token", "username", "password"))
     if config.host is None:
         if token or user or password:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ALWAYS_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
 
 EDITOR_LOCK = ".#"
-"""The names of Emacs's locks start with this: links to nothing, next to each file that is being edited."""
+"""The prefix of Emacs's locks, which are dangling links next to files that are being edited."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Level:
 
 
 class Tracked:
-    """The files below ``root`` that git tracks, and their folders. Git is called when the first one is looked up."""
+    """The files below ``root`` that git tracks, and their folders. Git is called at the first lookup."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -138,7 +138,7 @@ def _read(path: str, base: int) -> tuple[_Level, ...]:
 
 
 def _pattern(line: str) -> str:
-    """The line, rewritten so that pathspec gives it the meaning that it has in git."""
+    """The line, rewritten so that it means in pathspec what it means in git."""
     from pathspec import GitIgnoreSpec
 
     # In git, `data/**` matches the content of the folder only. pathspec also matches the folder itself, which would

@@ -36,7 +36,7 @@ _MODULES = {
     "tensorflow-cpu": {"tensorflow", "keras", "numpy"},
     "tensorflow": {"tensorflow", "keras", "numpy"},
 }
-"""The modules of well-known distributions that have other names than their modules, or always install others."""
+"""The modules of well-known distributions whose names differ from these, or which always install others."""
 
 BUNDLED = ("cloudtrain", "horovod")
 """The packages that every job has: cloudtrain, and its ``horovod`` where the real one is not installed."""
@@ -98,7 +98,7 @@ def outside_imports(
         files: the source, as returned by `read_sources`.
         entry_point: the name of the script in it.
         bundled: the packages that the job has from cloudtrain.
-        launcher: the modules that the job's launcher imports; added like imports of the script.
+        launcher: the modules that the job's launcher imports; treated like imports of the script.
 
     Returns:
         Sorted top-level names. The list is empty if the entry point is not a Python file.
@@ -182,7 +182,7 @@ def imports_of(source: bytes, file: str, *, optional: bool = False) -> Iterator[
     """The absolute names of all modules, or names in modules, that a source file imports.
 
     Args:
-        file: the name of the file, from the folder that absolute imports start in.
+        file: the name of the file, relative to the folder in which absolute imports start.
         optional: include the imports in a ``try`` that catches ImportError, and those for type checkers.
 
     Raises:

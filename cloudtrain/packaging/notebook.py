@@ -1,8 +1,8 @@
 """Converts a Jupyter notebook to a Python script, with nbconvert.
 
-The script has the code cells in their order, and texts as comments. Outputs are not part of it. Magics that only
-concern the display are left out, ``%time`` and ``%%capture`` leave their code, and everything else that needs IPython
-is refused: a script that silently skips ``!pip install`` would fail later, or compute something else.
+The script has the code cells in their order, and text cells as comments, but no outputs. Magics that only affect the
+display are left out, ``%time`` and ``%%capture`` are replaced by their code, and everything else that needs IPython is
+refused: a script that silently skips ``!pip install`` would fail later, or compute something else.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LEFT_OUT = ("remove_cell", "remove-cell")
 """The tags of cells that are left out, as in nbconvert's documentation and Jupyter Book."""
 
 _DISPLAY = {"autoreload", "config", "load_ext", "matplotlib", "pinfo", "pinfo2", "precision", "reload_ext"}
-"""Line magics without an effect on what a script computes."""
+"""Line magics that do not affect the results of a script."""
 _TIMED = {"time", "capture"}
-"""Magics around code that a script runs without them."""
+"""Magics around code that a script can run without them."""
 _PACKAGES = {"pip", "conda", "mamba", "uv"}
 LONGEST_REASON = 200
 """Characters of a library's message, or of the name of a language, that a message shows."""
 _LINE_END = re.compile("\r\n?|\n")
-"""As Python counts lines: a string may contain other characters at which `str.splitlines` splits."""
+"""The line ends of Python source. `str.splitlines` also splits at other characters, which a string may contain."""
 _MARK = "# Converted from {name} by cloudtrain: edit the notebook instead."
 
 
 def convert_notebook(path: Path) -> Path:
-    """Write the script that the cells of the notebook at ``path`` form next to it, and return its path.
+    """Convert the notebook at ``path`` to a script next to it, and return the path of the script.
 
     A script of an earlier conversion is replaced.
 
@@ -111,7 +111,7 @@ def _convert(notebook: Any, path: Path) -> str:
 
 
 def _language(metadata: Mapping[str, Any]) -> str:
-    """The language that a notebook names: the one of its kernel, or of its code."""
+    """The language in the metadata of a notebook: that of its kernel, or else of its code."""
     kernel, info = metadata.get("kernelspec") or {}, metadata.get("language_info") or {}
     return str(kernel.get("language") or info.get("name") or "python")
 
@@ -144,7 +144,7 @@ def _plain(source: str, where: str) -> str:
 
 
 def _is_magic(node: ast.AST) -> bool:
-    """Whether a node is ``get_ipython().SOMETHING(...)``, which IPython makes of a magic or a shell command."""
+    """Whether a node is ``get_ipython().SOMETHING(...)``, to which IPython converts a magic or a shell command."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -159,7 +159,7 @@ def _magics(tree: ast.AST) -> Iterator[Any]:
 
 
 def _without_magic(call: Any, where: str) -> str:
-    """The code that a magic leaves in a script. Raises InvalidSource."""
+    """The code that replaces a magic in a script. Raises InvalidSource."""
     kind, arguments = _parts(call)
     name = arguments[0] if arguments else ""
     if kind == "run_line_magic" and name in _DISPLAY:

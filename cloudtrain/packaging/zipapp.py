@@ -39,11 +39,11 @@ BUNDLED = (
 )
 """The files and folders that are bundled with a job.
 
-They run on Python 3.9, and import only the standard library and what the job has.
+They run on Python 3.9, and import only the standard library and packages of the job.
 """
 
 UNIX = 3
-"""The system that unpacks the archive, in the terms of a zip file."""
+"""Unix, as the creating system in the header of a zip file."""
 
 _MODIFIED = (1980, 1, 1, 0, 0, 0)
 """The oldest time that a zip file can store."""
@@ -121,7 +121,7 @@ def _names() -> Iterator[str]:
 
 
 def _below(folder: str, name: str) -> Iterator[str]:
-    """The files of Python in ``folder`` and below it, if its own path is ``name``."""
+    """The Python files in ``folder`` and below it, for which ``name`` is the folder's path in the archive."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
@@ -132,5 +132,5 @@ def _below(folder: str, name: str) -> Iterator[str]:
 
 def zip_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _MODIFIED)
-    info.create_system = UNIX  # else, it depends on this machine
+    info.create_system = UNIX  # by default, it depends on this machine
     return info
