@@ -122,7 +122,7 @@ class Resubmission:
     def _sleep(self, say: Callable[[str], object]) -> None:
         name, pause = self._request.job_name, self._pause
         self._pause = min(2 * pause, self._pace.longest)
-        until = datetime.fromtimestamp(self._end)
+        until = datetime.fromtimestamp(time.time() + self._end - time.monotonic())
         try:
             say(
                 f"AWS has no capacity for job {name}. It is submitted again in {pause:.0f} s, then up to {self._left} "

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_the_same_request_is_sent_again_under_the_same_name(
     assert second.request == first.request
     assert second.request["Environment"] == {"API_TOKEN": "s3cr3t"}
     assert "no capacity for job a-job. It is submitted again in 0 s, then up to 2 more times" in said[0]
+    until = datetime.strptime(said[0].partition(" more times until ")[2][:16], "%Y-%m-%d %H:%M")
+    assert datetime.now() < until < datetime.now() + timedelta(days=30)
     assert said[0].endswith("Ctrl-C ends this.")
     assert said[1:] == ["Job a-job is submitted again."]
 

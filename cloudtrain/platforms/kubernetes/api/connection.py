@@ -173,10 +173,10 @@ def _impersonation(login: Login) -> dict[str, str]:
 def _method(login: Login, user: User, server: str) -> str:
     if _is_readable(server):
         return UNENCRYPTED
-    if login.user.values.get("exec"):
-        return f"the program {login.user.values['exec'].get('command')}"
     if user.token_file or user.token:
         return "a token"
+    if login.user.values.get("exec"):
+        return f"the program {login.user.values['exec'].get('command')}"
     if user.client_cert or user.client_cert_data:
         return "a client certificate"
     return "a password" if user.username else "no credentials"

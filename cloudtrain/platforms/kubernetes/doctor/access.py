@@ -128,6 +128,7 @@ def rights(main: Kind, created: Sequence[Kind] = USUAL, *, has_queue: bool = Fal
     ]
     if main != kinds.JOB:
         found.append(Right(kinds.JOB, ("get", "patch"), "stop the Jobs that the operator makes"))
+        found.append(Right(kinds.JOB, ("create", "delete"), "download from a volume", is_needed=False))
     if has_queue:
         why = "show why Kueue holds a job back"
         found.append(Right(kinds.WORKLOAD, ("list", "watch", "patch"), why, is_needed=False))
