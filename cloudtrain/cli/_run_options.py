@@ -216,7 +216,7 @@ def _set(options: RunOptions, flag: Flag, given: str, values: list[str]) -> None
 
 
 def _count(given: str, flag: Flag, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= 65535):
         raise InvalidJob(f"{given} {text}: not a whole number from 1 to 65535", hint=_usage(given, flag))
     return int(text)
 

@@ -78,7 +78,7 @@ _RENAMED = {
 """Names that the SDK's version 2, or cloudtrain, calls otherwise."""
 
 _V3 = "Use the SageMaker SDK, version 3 (pip install 'sagemaker>=3'):\n      from sagemaker.{}"
-_V2 = "Use the SageMaker SDK, version 2, (pip install 'sagemaker<3'):\n      from sagemaker{} import {}"
+_V2 = "Use the SageMaker SDK, version 2 (pip install 'sagemaker<3'):\n      from sagemaker{} import {}"
 
 _FRAMEWORKS = "(huggingface|mxnet|pytorch|sklearn|tensorflow|xgboost)"
 

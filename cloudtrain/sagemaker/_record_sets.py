@@ -56,7 +56,7 @@ def write_spmatrix_to_sparse_tensor(file: BinaryIO, array: Any, labels: Any = No
 def _check(array: Any, labels: Any) -> int:
     if len(array.shape) != 2:
         raise CloudtrainError(f"the array has {len(array.shape)} dimensions, not 2", hint="Pass a matrix.")
-    if labels is not None and labels.shape not in {(size,) for size in array.shape}:
+    if labels is not None and labels.shape != array.shape[:1]:
         raise CloudtrainError(
             f"labels of shape {labels.shape} do not fit to an array of shape {array.shape}",
             hint="Pass a vector with one label for each row.",

@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any
 
+from cloudtrain.aws import owner_of
 from cloudtrain.errors import StorageError
 from cloudtrain.sagemaker._elsewhere import others
 from cloudtrain.session import Session
@@ -73,7 +74,8 @@ class S3Downloader:
     def read_bytes(s3_uri: str, sagemaker_session: Any = None) -> bytes:
         """The bytes of an object. Raises NotFound."""
         folder, name = split_uri(s3_uri)
-        return S3Store(folder, _session(sagemaker_session).boto_session).read(name)
+        store = S3Store(folder, _session(sagemaker_session).boto_session, owner=owner_of(folder))
+        return store.read(name)
 
     @staticmethod
     def list(s3_uri: str, sagemaker_session: Any = None) -> list[str]:

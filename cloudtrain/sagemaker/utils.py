@@ -66,7 +66,8 @@ class S3DataConfig:
     def get_data_bucket(self, region_requested: str | None = None) -> str:
         """The bucket for a region, by default that of the session. Raises NotFound."""
         config = self.fetch_data_config()
-        return config.get(region_requested or self.sagemaker_session.boto_region_name, config["default"])
+        region = region_requested or self.sagemaker_session.boto_region_name
+        return config[region] if region in config else config["default"]
 
 
 __getattr__ = others(__name__)
