@@ -23,6 +23,7 @@ from cloudtrain.platforms.batch.queue import (
 )
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.slurm.squeue import (
+    MOST_AT_ONCE,
     NO_ACCOUNTING,
     SITE,
     QueueRow,
@@ -208,7 +209,7 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         return None if found == GONE else found
 
     def _look_up(self, number: str) -> bool:
-        """Query the accounting for all jobs that have left, including those that other processes watch.
+        """Query the accounting for this job and others that have left, including those that other processes watch.
 
         Returns true if the accounting has answered without this job, or does not exist.
         """
@@ -217,7 +218,9 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         left = {other for other, row in self._rows.items() if row.is_ended} | (
             self._watched - self._rows.keys()
         )
-        numbers = [number, *sorted(left - {number} - self._snapshot.endings.keys())]
+        answered = {one for one, taken in self._looked_up.items() if taken >= self._snapshot.taken}
+        others = left - {number} - answered - self._snapshot.endings.keys()
+        numbers = [number, *sorted(others)][:MOST_AT_ONCE]
         try:
             answer = self._shell.run(sacct_command(numbers, self._cluster), timeout=CALL_SECONDS)
         except PlatformError:
@@ -228,8 +231,8 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
             return not has_accounting
         found = parse_sacct(answer.text)
         known = {one: found[one] for one in numbers if one in found and is_ended(found[one].state)}
-        answered = (one for one in numbers if one in known or one not in found)
-        self._looked_up.update(dict.fromkeys(answered, self._snapshot.taken))
+        not_alive = (one for one in numbers if one in known or one not in found)
+        self._looked_up.update(dict.fromkeys(not_alive, self._snapshot.taken))
         self._snapshot = self._snapshot.with_endings(known)
         return number not in found
 

@@ -227,12 +227,12 @@ UNNAMED = "allocation"
 """The accounting's name for a job whose end it has recorded before its start."""
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z:/]+)=(?P<value>\S*)")
 MOST_AT_ONCE = 500
-"""The largest number of jobs in one command, because the length of a shell line is limited."""
+"""The largest number of jobs in one `sacct_command`, because the length of a shell line is limited."""
 
 
 def sacct_command(numbers: Iterable[str], cluster: str = "") -> str:
     """The command line for the accounting of these jobs, without their steps."""
-    jobs = ",".join([*numbers][:MOST_AT_ONCE])
+    jobs = ",".join(numbers)
     return (
         f"{CLEAN} sacct --allocations --noheader --parsable2{on_cluster(cluster)} --format={SACCT_FORMAT} "
         f"--jobs={shlex.quote(jobs)}"

@@ -25,6 +25,7 @@ from slurm_texts import (
 
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.slurm.queue import Queue
+from cloudtrain.platforms.slurm.squeue import MOST_AT_ONCE
 
 LONG_AGO = 1795390000.0
 
@@ -77,6 +78,23 @@ def test_jobs_that_left_are_looked_up_once_together(programs: Programs, file: Pa
     [call] = programs.calls("sacct")
     assert "--jobs=12,13,14,15,18,21" in call  # and those that another process may ask for
     assert programs.calls("scontrol") == []
+
+
+def test_more_jobs_that_left_than_one_command_takes(programs: Programs) -> None:
+    programs.says("squeue", HEADER)
+    programs.says("sacct")
+    programs.says("scontrol", error=NO_JOB, code=1)
+    queue = queue_of(programs)
+    numbers = [f"{number}" for number in range(1000, 1000 + MOST_AT_ONCE + 2)]
+    queue._watched.update(numbers)
+    assert not queue.look(numbers[0], LONG_AGO).is_alive
+    row = "21|PREEMPTED|0:0|1795390750|01:00:00|127.0.0.2|a-job|/jobs/a-job|None\n"
+    programs.says("sacct", row.replace("21", numbers[-1], 1))
+    ending = queue.ending(numbers[-1])
+    assert ending and ending.state == "PREEMPTED"
+    assert queue.ending(numbers[1]) is None
+    asked = [call.rpartition("--jobs=")[2].split(",") for call in programs.calls("sacct")]
+    assert [len(jobs) for jobs in asked] == [MOST_AT_ONCE, 2]
 
 
 def test_without_accounting_the_controller_or_the_row_counts(programs: Programs) -> None:
