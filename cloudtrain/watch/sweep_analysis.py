@@ -46,7 +46,7 @@ def importance(view: SweepView) -> tuple[Mapping[str, float], str]:
         return {}, (
             f"Too few trials have completed: {count}, and {FEWEST} are needed to see which parameters matter."
         )
-    return _importances(view.name, count, _View(view))
+    return _importances(view.name, count, repr(view.plan.space), _View(view))
 
 
 class _View:
@@ -63,7 +63,7 @@ class _View:
 
 
 @lru_cache(16)
-def _importances(_name: str, _count: int, given: _View) -> tuple[Mapping[str, float], str]:
+def _importances(_name: str, _count: int, _space: str, given: _View) -> tuple[Mapping[str, float], str]:
     """The share of each parameter according to Optuna's default evaluator, or why there is none."""
     from cloudtrain.sweep.suggest import Study
 

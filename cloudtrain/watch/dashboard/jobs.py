@@ -123,9 +123,10 @@ class Jobs:
         if wanted.is_query:
             self._refresh()
             known, key = self.entries(), (wanted, self._seen)
-            if url() or self._last is None or self._last[0] != key:
-                self._last = key, _of_history(wanted, known)
-            return self._last[1]
+            last = self._last
+            if url() or last is None or last[0] != key:
+                self._last = last = key, _of_history(wanted, known)
+            return last[1]
         rows = [row for key, row in self.entries().items() if _fits(wanted, *key)]
         if not wanted.name.strip():
             rows = _together(rows)
