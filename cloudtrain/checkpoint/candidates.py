@@ -148,7 +148,7 @@ class Candidates:
         return tuple(step for step in in_memory if not last < step <= known)
 
     def _leave_out_local_steps(self, committed: dict[Source, Sequence[int]]) -> None:
-        """Leave out what the ranks of other hosts cannot read: they would restore another step."""
+        """Leave out steps that the ranks of other hosts cannot read, because those would restore another step."""
         local, shared = self._stores
         newer = [step for step in committed[local] if step > max(committed[shared], default=-1)]
         committed[local] = [step for step in committed[local] if step in committed[shared]]

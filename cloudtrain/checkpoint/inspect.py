@@ -234,7 +234,7 @@ ABANDONED_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class FolderOrphans:
-    """Leftovers of interrupted saves in a folder: what its store does not list, untouched for a day."""
+    """Leftovers of interrupted saves in a folder, untouched for a day. The folder's store does not list them."""
 
     files: tuple[ObjectInfo, ...] = ()
     """Temporary files."""
@@ -332,7 +332,7 @@ def find_folder_orphans(folder: Path) -> FolderOrphans:
         base = os.path.relpath(path, folder)
         if step_of(f"{base}/") is None:
             continue
-        with contextlib.suppress(FileNotFoundError):  # its writer is alive, or someone else is pruning
+        with contextlib.suppress(FileNotFoundError):  # its writer is alive, or another process is pruning
             if (
                 not names
                 and all(f"{base}/{name}" in empty for name in inner)

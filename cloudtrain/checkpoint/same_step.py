@@ -19,7 +19,7 @@ from cloudtrain.errors import CheckpointError
 
 
 def on_several_hosts() -> bool:
-    """Whether there are ranks that may not see the folders of this machine."""
+    """Whether there are ranks that may not have access to the folders of this machine."""
     environ = with_rank(os.environ)
     local_size = environ.get(LauncherEnv.detect(environ).local_size, "1")
     return local_size.isdecimal() and environment.world_size() > int(local_size)

@@ -105,7 +105,7 @@ def parse_command(command: str) -> list[str]:
 
 
 def fill(line: Sequence[str], values: Mapping[str, object], program: Sequence[str]) -> list[str]:
-    """The result of `parse_command` with values in place of the placeholders. ``{{name}}`` becomes ``{name}``."""
+    """The result of `parse_command` with the placeholders replaced by values. ``{{name}}`` becomes ``{name}``."""
 
     def replace(match: re.Match[str]) -> str:
         opened, closed = match["open"], match["close"]

@@ -75,7 +75,7 @@ def _names() -> Iterator[str]:
 
 
 def expand(arguments: Sequence[str], paths: Paths) -> list[str]:
-    """``arguments`` with the host's folders in place of ``{channel.NAME}``, ``{model_dir}`` and so on.
+    """``arguments`` with ``{channel.NAME}``, ``{model_dir}`` and so on replaced by the host's folders.
 
     ``{{channel.NAME}}`` becomes ``{channel.NAME}``: of several braces, one on each side is removed. All other braces
     are unchanged.

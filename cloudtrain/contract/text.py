@@ -1,4 +1,4 @@
-"""Shows text that comes from a job, which may contain anything, including what a terminal would execute."""
+"""Shows text from a job, which may contain anything, including control sequences that a terminal would execute."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ RECLAIMED = "reclaimed"
 SPARE = "spare"
 """A spare host is in a phase of its preparation, or waits."""
 PLACES = "places"
-"""Which spare hosts wait, and which ones have taken a place, where the hosts give out the places themselves."""
+"""Which spare hosts wait, and which ones have taken a place, where the hosts themselves assign places."""
 
 Event = dict[str, Any]
 

@@ -100,7 +100,7 @@ _write_at: Any = None
 
 
 def _open(path: str) -> None:
-    """Open the file, and import what writes to it. Raises OSError."""
+    """Open the file, and import the functions that write to it. Raises OSError."""
     global _opened, _pack, _write_at
     from struct import pack
 

@@ -1,8 +1,8 @@
 """Metrics that a script logs: ``cloudtrain.log(step=10, loss=0.3)``.
 
 A call puts the values in memory. A thread appends them to a file next to the rank's heartbeat, and the runtime of the
-host reads it: see `cloudtrain.runtime.logged_metrics`. The thread also reports the last step as the job's progress. So
-neither a slow disk nor a GPU delays a step.
+host reads it: see `cloudtrain.runtime.logged_metrics`. The thread also reports the last step as the job's progress.
+Neither a slow disk nor a GPU can therefore delay a step.
 
 Each line of the file has many calls, by columns: a list in JSON of
 

@@ -20,7 +20,7 @@ MOST_HOSTS = 4096
 MOST_OF_A_HOST = 60
 """The most samples of one host there: about the last hour."""
 MOST_IN_ALL = 8192
-"""The most samples there, unless the hosts are so many that each has only `FEWEST`."""
+"""The most samples there, unless there are so many hosts that each has only `FEWEST`."""
 FEWEST = 2
 
 MOST_GPUS, MOST_RANKS, LONGEST_TEXT = 64, 1024, 100

@@ -147,7 +147,7 @@ class Summary:
     stacks: StackReader = field(default_factory=StackReader)
     """The last stacks of the ranks that were taken."""
     places: str = ""
-    """Which spare hosts wait, and which ones have taken a place, where the hosts give out the places themselves."""
+    """Which spare hosts wait, and which ones have taken a place, where the hosts themselves assign places."""
     save_interval: str = ""
     """The choice of ``Checkpointer(every="auto")``, and its reasons."""
     hanging: Hanging | None = None

@@ -140,7 +140,7 @@ _NOT_A_HOST = pattern(
 
 
 def find_assignments(name: str, data: bytes) -> Iterator[tuple[int, str]]:
-    """The offset of each literal value with a secret name in ``data``, and what it is.
+    """The offset of each literal value with a secret name in ``data``, and its rule.
 
     Args:
         name: the name of the file, whose suffix determines the language.

@@ -128,8 +128,10 @@ class _Git:
         return self._start("config", "core.sshCommand").returncode == 0
 
     def fails(self, *arguments: str) -> bool:
-        """Run git. Returns whether it failed, such as for a feature that the server lacks. Raises InvalidSource if the
-        cause is known."""
+        """Run git. Returns whether it failed, which may mean that the server lacks a feature.
+
+        Raises InvalidSource for a failure with another known cause.
+        """
         done = self._start(*arguments)
         if done.returncode == 0:
             return False

@@ -81,7 +81,7 @@ class Reserve:
         replace(spare, path)
 
     def release(self) -> None:
-        """Free all spare files but one, for what is written next."""
+        """Free all spare files but one, to make space for the next writes."""
         self._remove(self._paths[1:])
 
     def remove(self) -> None:

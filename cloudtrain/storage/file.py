@@ -126,7 +126,7 @@ class FileStore:
         return done
 
     def _remove_empty(self, folder: Path) -> None:
-        """Remove ``folder`` if it is empty, and then its empty parents. A writer that wants it creates it again."""
+        """Remove ``folder`` if it is empty, and then its empty parents. A writer that needs it recreates it."""
         with contextlib.suppress(OSError):
             while folder != self.folder and self.folder in folder.parents:
                 folder.rmdir()

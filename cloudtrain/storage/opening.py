@@ -1,4 +1,4 @@
-"""Opens the store of a URI, and removes what killed writers left in it."""
+"""Opens the store of a URI, and removes the leftovers of killed writers from it."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ little-endian; N bytes of JSON, ``name -> {dtype, shape, data_offsets}``, padded
 without gaps. A dtype that the format lacks is stored as raw bytes, with one more dimension.
 
 The safetensors library is not used: it is often missing from training containers, and it would need another copy of
-the tensors. Only the header is written here, and none is read, as the manifest records what is where. The tests read
-the files with the library.
+the tensors. Only the header is written here, and none is read, as the manifest records where each tensor is. The tests
+read the files with the library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The copies in memory of one `Checkpointer`: where the next save goes, and when it is whole."""
+"""The copies in memory of one `Checkpointer`: which slot the next save uses, and when its copy is whole."""
 
 from __future__ import annotations
 

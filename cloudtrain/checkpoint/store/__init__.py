@@ -1,4 +1,4 @@
-"""The checkpoints in one store: what is committed there, saving and reading."""
+"""The checkpoints in one store: which ones are committed, saving and reading."""
 
 from __future__ import annotations
 

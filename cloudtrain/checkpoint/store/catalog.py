@@ -160,7 +160,7 @@ AT_ONCE = 1000
 
 
 class Expiry:
-    """Deletes from the store of ``catalog`` what is no longer needed once a step is committed."""
+    """Deletes checkpoints and objects from the store of ``catalog`` that are not needed once a step is committed."""
 
     def __init__(self, catalog: Catalog, policy: RetentionPolicy) -> None:
         self._catalog = catalog
@@ -169,7 +169,7 @@ class Expiry:
         """Steps whose folders have nothing to delete until one of them expires: they are not checked again."""
 
     def delete(self, before: Listing, step: int, damaged: set[int]) -> None:
-        """Delete what is no longer needed now that ``step`` is committed.
+        """Delete checkpoints and objects that are no longer needed now that ``step`` is committed.
 
         An object is deleted only if no manifest refers to it and none ever will: either an expired checkpoint
         referred to it, or it is in the folder of a step that no other save can commit, because the step has a
@@ -196,7 +196,7 @@ class Expiry:
             for other in {other for other, key in dead if other not in closed and key not in expired_keys}:
                 store.create(manifest_key(other), TOMBSTONE)
             catalog.delete_manifests(expired)
-            # Check again for what another run has committed in the meantime: see CheckpointStore._accept.
+            # Another run may have committed in the meantime, so check again: see CheckpointStore._accept.
             kept_keys = catalog.referenced_keys(catalog.listing().committed)
             store.delete([key for _, key in dead if key not in kept_keys])
         in_use = set()

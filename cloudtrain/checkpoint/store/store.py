@@ -109,7 +109,7 @@ class CheckpointStore:
 
     @classmethod
     def at(cls, uri: str | os.PathLike[str], retention: RetentionPolicy) -> CheckpointStore:
-        """The store at a URI or a path, for this process. Raises CheckpointError for anything else."""
+        """The store at a URI or a path, for this process. Raises CheckpointError for other values."""
         text: Any = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else None
         if not isinstance(text, str):
             problem = f"{uri!r} is neither a URI nor a path"
@@ -274,7 +274,7 @@ class CheckpointStore:
         raise _other_writer(f"another run has saved step {manifest.step} in {self.uri} at the same time")
 
     def delete_expired(self, pending: PendingSave) -> None:
-        """Delete what need not be kept after `finish`. A failure is only logged."""
+        """Delete expired checkpoints and their objects after `finish`. A failure is only logged."""
         try:
             self._attempts.check()
             self._expiry.delete(pending.before, pending.step, self._damaged)
@@ -342,7 +342,7 @@ class CheckpointStore:
         self._known = {*(self._known or ()), manifest.step}
 
     def _discard(self, step: int, save: str) -> None:
-        """Remove what a failed save has written, as far as the storage still responds. The rest become orphans."""
+        """Remove the objects of a failed save, as far as the storage still responds. The rest become orphans."""
         if current().ended:
             return
         with contextlib.suppress(CloudtrainError), using(Patience(0)):

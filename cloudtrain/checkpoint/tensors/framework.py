@@ -62,7 +62,7 @@ class LocalShards(NamedTuple):
     value: Any
     """The object in the state: a tensor, a DTensor, a ShardedTensor or a `Shard`."""
     spec: TensorSpec
-    """Of the whole tensor."""
+    """The spec of the whole tensor."""
     framework: Framework
     chunks: tuple[tuple[Chunk, Any], ...]
     """Non-empty chunks of the whole tensor, each with the plain tensor that holds it."""

@@ -126,7 +126,7 @@ class Timeline:
         self._steps = 0
         self._writer = Writer(path, rank, size, clock)
         self.settle: Callable[[], None] = lambda: None
-        """Called first when the recording ends: records what has ended elsewhere, such as on a GPU."""
+        """Called first when the recording ends, to record operations that have ended elsewhere, such as on a GPU."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cloudtrain-timeline", daemon=True)
         self._thread.start()
