@@ -1,1 +1,1 @@
-"""Notifications of what became of a job: to whom, what they contain, and how they are sent until they arrive."""
+"""Notifications about a job: to whom they are sent, what they contain, and how they are retried until they arrive."""

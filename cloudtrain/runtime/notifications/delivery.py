@@ -1,4 +1,4 @@
-"""Sends what an outbox has until all of it has arrived: several at a time, each again after longer pauses."""
+"""Sends the notifications in an outbox until all have arrived: several at a time, with growing pauses between tries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cloudtrain.runtime.notifications.rules import Rule
 from cloudtrain.runtime.notifications.send import NotSent, send
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds between two tries; each pause is twice as long as the one before it."""
+"""Seconds between two tries; each pause is twice as long as the previous one."""
 NOTE_SECONDS = 3600.0
-"""An error that does not change is noted again after this time: the outbox stays small through an outage of days."""
+"""How often an unchanged error is recorded, so that the outbox stays small during an outage of days."""
 MOST_CHANGES = 100
-"""Failed tries after which an error that changes is noted as seldom."""
+"""After this number of failed tries, changed errors are recorded just as rarely."""
 
 
 @dataclass
@@ -29,13 +29,13 @@ class _Try:
     """The tries to send a notification to one place."""
 
     next_at: float = 0.0
-    """On the monotonic clock."""
+    """The time of the next try, on the monotonic clock."""
     failures: int = 0
     is_running: bool = False
     is_over: bool = False
-    """Whether no other try is worth it."""
+    """Whether the tries have ended."""
     noted: str = ""
-    """The error that the outbox has."""
+    """The error that was last recorded in the outbox."""
     noted_at: float = 0.0
 
 
@@ -43,9 +43,9 @@ class Delivery:
     """Sends the notifications of an outbox, whose lock this process holds.
 
     Args:
-        environ: has the variables that ``rules`` refer to.
-        hidden: the names of variables whose values no error may show either.
-        most_tries: to each place; 0: any number of them.
+        environ: contains the variables that ``rules`` refer to.
+        hidden: the names of further variables whose values no error may show.
+        most_tries: the most tries for each place; 0 for no limit.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class Delivery:
         self._sent: set[Place] = set()
 
     def step(self) -> bool:
-        """Start the tries that are due, and note the results of others. Returns whether something is left to do.
+        """Start the tries that are due, and record the results of others. Returns whether something is left to do.
 
-        There is nothing if another process has taken the outbox over. Raises OSError if it cannot be read.
+        Nothing is left if another process has taken the outbox over. Raises OSError if the outbox cannot be read.
         """
         self._collect()
         left = False
         for notification, number in self._outbox.read().due(self._rules):
             place = (notification.key, number)
-            if place in self._sent:  # also if that could not be noted
+            if place in self._sent:  # even if that could not be recorded
                 continue
             state = self._tries.setdefault(place, _Try())
             if not state.is_running and not state.is_over:
@@ -117,7 +117,7 @@ class Delivery:
                 self._results.put((place, None))
             except NotSent as error:
                 self._results.put((place, error))
-            except Exception as error:  # whatever it is, the place is tried again
+            except Exception as error:  # any error leads to another try
                 self._results.put((place, NotSent(f"{type(error).__name__} while it was sent")))
 
         try:

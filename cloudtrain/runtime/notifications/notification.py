@@ -12,7 +12,7 @@ from cloudtrain.contract.documents import Fields
 from cloudtrain.contract.text import escape_line, escape_text
 
 LONGEST = 1500
-"""In characters: a text of the job, such as a summary."""
+"""The most characters of a text from the job, such as a summary."""
 _TITLES = {
     "failed": "{job} failed",
     "completed": "{job} completed",
@@ -26,10 +26,10 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Notification:
-    """One event of a job. Its texts have no control characters: the job may have written them."""
+    """One event of a job. Its texts have no control characters, because the job may have written them."""
 
     key: str
-    """The same however often this is sent: receivers ignore a key that they have seen."""
+    """A key that does not change between tries, so that receivers can ignore repeated notifications."""
     event: str
     """One of `rules.EVENTS`, or ``test``."""
     job: str
@@ -37,7 +37,7 @@ class Notification:
     attempt: int
     """The number of earlier attempts."""
     time: float
-    """Of the event, in seconds since the epoch."""
+    """The time of the event, in seconds since the epoch."""
     summary: str = ""
     """One line: which rank failed first and why, or another reason."""
     hint: str = ""
@@ -62,7 +62,7 @@ class Notification:
         failure: FailureReport | None = None,
         details: tuple[str, ...] = (),
     ) -> Notification:
-        """A notification whose texts can be shown. That of a ``failure`` has the summary and the hint of its report."""
+        """A notification with escaped texts. With a ``failure``, it has the summary and the hint of that report."""
         found: dict[str, Any] = {}
         if failure:
             summary = failure.summary()
@@ -91,13 +91,13 @@ class Notification:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Commands that show more."""
+        """Commands that show more about the job."""
         logs = f"cloudtrain logs {self.job}" + (f" --rank {self.rank}" if self.rank is not None else "")
         return (f"cloudtrain describe {self.job}", logs)
 
     @property
     def lines(self) -> list[str]:
-        """All but the title."""
+        """All lines of the text except the title."""
         kind = f"  [{self.failure_class}]" if self.failure_class else ""
         found = [f"{self.summary}{kind}".strip(), self.hint, *self.details]
         return [*filter(None, found), "", *self.commands]
@@ -108,7 +108,7 @@ class Notification:
 
     @property
     def slack(self) -> dict[str, str]:
-        """The body for an incoming webhook of Slack. Nothing in it is a mention, a link or a format of the job's."""
+        """The body for an incoming webhook of Slack. Texts of the job cannot add mentions, links or formatting."""
         body = "\n".join(self.lines).replace("`", "'")
         return {"text": f"*{_escape_slack(self.title)}*\n```\n{_escape_slack(body)}\n```"}
 
@@ -142,5 +142,5 @@ class Notification:
 
 
 def _escape_slack(text: str) -> str:
-    """``text`` for Slack, whose control sequences all begin with ``<`` or ``&``."""
+    """Escape ``text`` for Slack, whose control sequences all begin with ``<`` or ``&``."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,14 +1,14 @@
-"""The notifications of a job, and which have been sent: ``notifications.jsonl``, to which lines are appended.
+"""The notifications of a job and their state, in ``notifications.jsonl``, to which lines are appended.
 
-``{"notification": {...}}`` is one that is due, ``{"key", "rule", "sent"}`` one that a place has received, and
-``{"key", "rule", "error", "time", "again"}`` a try that failed. ``rule`` is the position in the job's ``notify``. Of
-several processes, one sends: the one that holds the lock. It marks what a place has received. If it is killed in
-between, the next one sends that again, with the same key. ``notifications.beat`` has the time at which it was last at
-work, on the clock of the job. On a file system without locks, such as Lustre without ``flock``, several may send
-together: then a place gets a notification more than once, with one key.
+``{"notification": {...}}`` is a notification that is due, ``{"key", "rule", "sent"}`` one that a place has received,
+and ``{"key", "rule", "error", "time", "again"}`` a failed try. ``rule`` is the position in the job's ``notify``. Only
+the process that holds the lock sends notifications, and marks those that a place has received. If it is killed between
+the two, the next process resends the notification with the same key. ``notifications.beat`` has the time of its last
+heartbeat, on the clock of the job. On a file system without locks, such as Lustre without ``flock``, several processes
+may send at the same time; then a place gets a notification more than once, with the same key.
 
-A process that is paused keeps the lock. Another one that sees no heartbeat for `SILENT_SECONDS` puts a new file in the
-place of ``notifications.lock``, and sends. The first one sees that when it continues, and sends nothing more.
+A paused process keeps the lock. Another process that sees no heartbeat for `SILENT_SECONDS` replaces
+``notifications.lock`` with a new file, and sends. The paused process notices this when it resumes, and stops sending.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ NOTIFICATIONS_LOCK = "notifications.lock"
 NOTIFICATIONS_BEAT = "notifications.beat"
 MOST_BYTES = 16 << 20
 BEAT_SECONDS = 10.0
-"""Seconds between two heartbeats, by which others see that the process with the lock is at work."""
+"""Seconds between two heartbeats, which show other processes that the process with the lock is working."""
 SILENT_SECONDS = 3 * BEAT_SECONDS
-"""A process that has been watched for so long without a heartbeat is paused."""
+"""A process counts as paused after it was watched for this time without a heartbeat."""
 LONGEST_BEAT = 64
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 """Errors of file systems that have no locks."""
 
 Signs = tuple[int, bytes]
-"""The lock, and the last heartbeat of a process that holds it."""
+"""The inode of the lock, and the last heartbeat of a process that holds it."""
 
 Place = tuple[str, int]
-"""A notification and the rule that it is for: the key, and the position of the rule."""
+"""The key of a notification, and the position of the rule that it is sent for."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Sent:
 
 
 def is_wanted(rule: Rule, notification: Notification) -> bool:
-    """Whether ``rule`` is about this event. The end of a job that hangs is both ``failed`` and ``hanging``."""
+    """Whether ``rule`` applies to this event. The end of a job that hangs is both ``failed`` and ``hanging``."""
     events = {notification.event, "hanging"} if notification.failure_class == "hang" else {notification.event}
     if notification.event == "cost":  # each rule has its own limit
         return "cost" in rule.on and notification.key.endswith(f"/{rule.cost_above:g}")
@@ -91,23 +91,23 @@ class Outbox:
         self._lock = folder / NOTIFICATIONS_LOCK
         self._beat = folder / NOTIFICATIONS_BEAT
         self._held: int | None = None
-        """The lock, as an open file, while this process holds it."""
+        """The descriptor of the lock while this process holds it."""
         self._next_beat = 0.0
 
     def post(self, notification: Notification) -> None:
-        """Add a notification. One whose key is there already is ignored. Raises OSError."""
+        """Add a notification. A key that is already in the outbox is ignored. Raises OSError."""
         self._append({"notification": notification.to_dict()})
 
     def note_sent(self, place: Place) -> None:
         self._append({"key": place[0], "rule": place[1], "sent": round(time.time(), 3)})
 
     def note_failed(self, place: Place, error: str, *, may_arrive: bool) -> None:
-        """Note a try that failed. ``may_arrive``: whether it is worth another one."""
+        """Record a failed try. ``may_arrive``: whether another try may succeed."""
         now = round(time.time(), 3)
         self._append({"key": place[0], "rule": place[1], "error": error, "time": now, "again": may_arrive})
 
     def read(self) -> Sent:
-        """All of it. Raises OSError, except if there is no file."""
+        """The content of the outbox; empty if it has no file. Raises OSError."""
         try:
             with open(open_regular(self._path, READ_REGULAR), "rb") as file:
                 return parse_outbox(file.read(MOST_BYTES))
@@ -118,7 +118,7 @@ class Outbox:
     def held(self) -> Iterator[bool]:
         """Hold the lock during the block, if no other process does. Raises OSError.
 
-        The value is true as well if the file system has no locks.
+        Yields whether this process holds it, which is also true if the file system has no locks.
         """
         descriptor = open_regular(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -131,7 +131,7 @@ class Outbox:
 
     @property
     def is_taken_over(self) -> bool:
-        """Whether another process has taken the lock from this one, which holds it: this one was paused."""
+        """Whether another process has taken over the lock that this one holds, because this one was paused."""
         return self._held is not None and not self._is_lock(self._held)
 
     def _is_lock(self, descriptor: int) -> bool:
@@ -140,14 +140,14 @@ class Outbox:
         return True
 
     def signs(self) -> Signs:
-        """Changes every `BEAT_SECONDS` while a process that holds the lock works. Raises OSError."""
+        """A value that changes every `BEAT_SECONDS` while the process with the lock works. Raises OSError."""
         with open(open_regular(self._beat, READ_REGULAR), "rb") as file:
             return os.stat(self._lock).st_ino, file.read(LONGEST_BEAT)
 
     def take_over(self, seen: Signs) -> bool:
-        """Take the lock from the process that has it, if there was no sign of it since `signs` returned ``seen``.
+        """Take the lock from the process that holds it, if `signs` has not changed since it returned ``seen``.
 
-        Call it at least `SILENT_SECONDS` later. Returns whether `held` can get the lock now. Raises OSError.
+        Call this at least `SILENT_SECONDS` later. Returns whether `held` can get the lock now. Raises OSError.
         """
         descriptor = open_regular(self._beat, os.O_RDWR)
         try:
@@ -162,7 +162,7 @@ class Outbox:
 
     @property
     def has_sender(self) -> bool:
-        """Whether a process sends notifications now, as far as this machine can see."""
+        """Whether a process holds the lock in order to send notifications, as far as this machine can see."""
         try:
             descriptor = open_regular(self._lock, os.O_RDWR)
         except OSError:
@@ -175,13 +175,13 @@ class Outbox:
             os.close(descriptor)
 
     def beat(self) -> None:
-        """Note that this process is at work, once in `BEAT_SECONDS`. Raises OSError."""
+        """Write a heartbeat of this process, at most once in `BEAT_SECONDS`. Raises OSError."""
         if time.monotonic() < self._next_beat:
             return
         self._next_beat = time.monotonic() + BEAT_SECONDS
         descriptor = open_regular(self._beat, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            # of a fixed width: it replaces the last one in place
+            # with a fixed width, because it overwrites the last one in place
             os.write(descriptor, b"%011d\n" % steady.now())
         finally:
             os.close(descriptor)

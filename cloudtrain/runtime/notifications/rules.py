@@ -1,4 +1,4 @@
-"""The rules of a job's field ``notify``: which events to send notifications of, and where to."""
+"""The rules in a job's field ``notify``: which events to send notifications about, and where to."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ EVENTS = ("failed", "completed", "stopped", "preempted", "hanging", "cost")
 WITHOUT_COST = EVENTS[:-1]
 """The events of a rule that names none."""
 TARGETS = ("command", "webhook", "slack", "email")
-"""The kinds of places. A rule has one of them."""
+"""The kinds of places to send to. A rule has one of them."""
 RETRY_SECONDS = 3600.0
-"""How long a notification is tried again by default."""
+"""How long a notification is retried by default."""
 
 HOLD_SECONDS = 5.0
-"""How long the hosts of a job are held for notifications of its end, unless a rule has ``retry_for``."""
+"""How long the hosts of a job are held for the notification of its end, unless a rule has ``retry_for``."""
 
 _REFERENCE = pattern(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _TEXTS = ("webhook", "slack", "secret", "smtp", "user", "password", "sender")
@@ -43,11 +43,11 @@ class Rule:
     sender: str = ""
     cost_above: float = 0.0
     price_per_hour: float = 0.0
-    """Of one host."""
+    """The price of an hour of one host."""
     retry_for: float = RETRY_SECONDS
-    """In seconds."""
+    """How long a notification is retried, in seconds."""
     holds: bool = False
-    """Whether ``retry_for`` was given: then an allocation is held for as long."""
+    """Whether the rule specifies ``retry_for``. If so, an allocation is held for up to this time."""
 
     @property
     def kind(self) -> str:
@@ -55,12 +55,12 @@ class Rule:
 
     @property
     def variables(self) -> list[str]:
-        """The variables that it refers to."""
+        """The names of the variables that the rule refers to."""
         texts = [*(getattr(self, name) for name in _TEXTS), *self.email]
         return sorted({found for text in texts for found in references(text)})
 
     def resolved(self, environ: Mapping[str, str]) -> Rule:
-        """The rule with the values of its variables. Raises LookupError, which names one that is missing."""
+        """The rule with the values of its variables. Raises LookupError with the name of one that is missing."""
         missing = [name for name in self.variables if not environ.get(name)]
         if missing:
             raise LookupError(f"the variable {missing[0]} is not set")
@@ -73,7 +73,7 @@ class Rule:
 
     @classmethod
     def from_dict(cls, record: object) -> Rule:
-        """A rule as a request has it. Raises ValueError, which names the field."""
+        """The rule in the format of a request. Raises ValueError with the name of the field."""
         given = Fields(record)
         cost_above = given.number("cost_above", 0.0, least=0)
         on = given.texts("on", ()) or (*WITHOUT_COST, *(("cost",) if cost_above else ()))
@@ -94,7 +94,7 @@ class Rule:
 
 
 def rules_of(body: Mapping[str, Any]) -> list[Rule]:
-    """The rules in the body of a request. Rules that cannot be read, as of a newer version, are none."""
+    """The rules in the body of a request; none if one cannot be read, as it may be of a newer version."""
     try:
         return [Rule.from_dict(record) for record in body.get("notify", ())]
     except (ValueError, TypeError):
@@ -102,7 +102,7 @@ def rules_of(body: Mapping[str, Any]) -> list[Rule]:
 
 
 def hold_seconds(rules: Sequence[Rule]) -> float:
-    """How long the hosts of a job may be held at its end, until its notifications have arrived."""
+    """How long the hosts of a job may be held at its end until its notifications have arrived."""
     return max([HOLD_SECONDS, *(rule.retry_for for rule in rules if rule.holds)])
 
 
@@ -116,5 +116,5 @@ def references(text: str) -> list[str]:
 
 
 def own_variables(rules: Sequence[Rule], others: Sequence[str]) -> list[str]:
-    """The variables that only the rules need: the script does not get them. ``others`` are those that it gets."""
+    """The variables that only the rules need, so that the script does not get them. It gets ``others``."""
     return sorted({name for rule in rules for name in rule.variables} - {*others})

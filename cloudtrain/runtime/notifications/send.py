@@ -1,8 +1,8 @@
-"""Sends one notification to one place. Whatever goes wrong is a `NotSent`, whose text shows no secret.
+"""Sends one notification to one place. Any error is raised as `NotSent`, whose text shows no secret.
 
 A webhook follows https://www.standardwebhooks.com: ``webhook-id`` is the key, ``webhook-signature`` the HMAC-SHA256 of
-``id.timestamp.body``. No redirect is followed, TLS is verified, and only the beginning of an answer is read. An e-mail
-has the key in its headers. A command gets the payload of a webhook on its standard input.
+``id.timestamp.body``. Redirects are not followed, TLS is verified, and only the beginning of an answer is read. An
+e-mail has the key in its headers. A command gets the payload of a webhook on its standard input.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from cloudtrain.runtime.notifications.notification import Notification
 from cloudtrain.runtime.notifications.rules import Rule
 
 TIMEOUT = 10.0
-"""Seconds without a byte from a server."""
+"""The most seconds without a byte from a server."""
 MOST_SECONDS = 25.0
-"""Seconds for one notification in all: a server may send a byte now and then."""
+"""The most seconds for one notification in total, because a server may send a byte now and then."""
 ANSWER_BYTES = 300
 AGAIN = (408, 425, 429)
-"""The statuses below 500 after which a request may succeed later."""
+"""The statuses below 500 after which another request may succeed."""
 LONGEST_WAIT = 3600.0
-"""In seconds, if a server asks for a later request."""
+"""The most seconds to wait if a server requests a delay."""
 
 
 class NotSent(Exception):
-    """A notification that did not arrive, as far as is known.
+    """The notification did not arrive, as far as can be determined.
 
     Args:
         message: one line, without secrets.
-        again: whether it may arrive later.
-        wait: the seconds for which the server wants no other request.
+        again: whether another try may succeed.
+        wait: the seconds for which the server requests no other try.
     """
 
     def __init__(self, message: str, *, again: bool = True, wait: float = 0.0) -> None:
@@ -71,11 +71,11 @@ def send(
     """Send ``notification`` to the place of ``rule``. Takes at most `MOST_SECONDS`.
 
     Args:
-        environ: has the variables that ``rule`` refers to; a command gets all of it.
-        hidden: the names of variables that are secrets too. A command may print their values.
+        environ: contains the variables that ``rule`` refers to; a command gets all of it.
+        hidden: the names of further secret variables, whose values a command may print.
 
     Raises:
-        NotSent: it did not arrive, as far as is known.
+        NotSent: it did not arrive, as far as can be determined.
     """
     names = [*rule.variables, *hidden, *filter(is_secret_name, environ)]
     hider = ValueHider.of_variables(names, environ)
@@ -106,7 +106,7 @@ def send(
 
 
 def _is_distrust(error: object) -> bool:
-    """Whether a server's certificate is not trusted, which another try does not change."""
+    """Whether a server's certificate is not trusted, so that another try would fail too."""
     return isinstance(error, ssl.SSLCertVerificationError)
 
 
@@ -123,7 +123,7 @@ def _send_slack(rule: Rule, notification: Notification, _environ: Mapping[str, s
 
 
 def signature_headers(secret: str, key: str, body: bytes, now: float) -> dict[str, str]:
-    """The headers of a webhook. Without a ``secret``, there is no signature."""
+    """The headers of a webhook. They have no signature if ``secret`` is empty."""
     headers = {"webhook-id": key, "webhook-timestamp": str(int(now))}
     if secret:
         signed = b".".join([key.encode(), headers["webhook-timestamp"].encode(), body])
@@ -157,7 +157,7 @@ def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
 
 
 def _refused(error: urllib.error.HTTPError) -> NotSent:
-    """The meaning of an answer other than success."""
+    """The error for an answer other than success."""
     if 300 <= error.code < 400:
         return NotSent(f"HTTP {error.code}: redirects are not followed; name the last URL", again=False)
     wait = error.headers.get("Retry-After", "")
@@ -209,7 +209,7 @@ def _send_email(rule: Rule, notification: Notification, _environ: Mapping[str, s
 
 
 def make_email(rule: Rule, notification: Notification) -> EmailMessage:
-    """The message. Raises NotSent for an address that is none."""
+    """The e-mail for a notification. Raises NotSent if an address is invalid."""
     message = EmailMessage()
     sender = rule.sender or f"cloudtrain@{socket.getfqdn()}"
     try:
@@ -232,7 +232,7 @@ def _send_command(rule: Rule, notification: Notification, environ: Mapping[str, 
         "CLOUDTRAIN_NOTIFICATION_TEXT": notification.text,
     }
     program, limit = rule.command[0], MOST_SECONDS - 5
-    # files, not pipes: what the command leaves running may keep them open
+    # files, not pipes, because processes that the command leaves running may keep them open
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
         given.write(notification.payload())
         given.seek(0)
@@ -266,4 +266,4 @@ _SENDERS: dict[str, Callable[[Rule, Notification, Mapping[str, str]], None]] = {
     "email": _send_email,
     "command": _send_command,
 }
-"""By the kind of a rule."""
+"""The sender for each kind of rule."""

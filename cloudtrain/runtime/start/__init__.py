@@ -1,1 +1,1 @@
-"""How a runtime gets onto a machine: on a node of a scheduler, in a container, at the other end of a connection."""
+"""Starts a runtime on a machine: on a node of a scheduler, in a container, or at the other end of a connection."""

@@ -60,7 +60,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Hosts with their slots, in the scheduler's order. Slots are None if the scheduler does not give them."""
+    """Hosts with their slots, in the scheduler's order. Slots are None if the scheduler does not report them."""
 
     variable: str
     """The variable that names the hosts."""
@@ -68,7 +68,7 @@ class Allocation:
 
 
 def find_allocation(environ: Mapping[str, str]) -> Allocation | None:
-    """The allocation that ``environ`` describes; None outside of one.
+    """The allocation that ``environ`` describes; None outside of an allocation.
 
     Raises InvalidJob if the variables of a scheduler cannot be understood, or its file cannot be read.
     """
@@ -85,7 +85,7 @@ def find_allocation(environ: Mapping[str, str]) -> Allocation | None:
 
 
 def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
-    """SLURM_TASKS_PER_NODE counts only if tasks were requested: otherwise, it depends on Slurm's version."""
+    """Ignores SLURM_TASKS_PER_NODE unless tasks were requested: its value otherwise depends on Slurm's version."""
     variable = "SLURM_JOB_NODELIST"
     try:
         names = expand_nodelist(nodes)
@@ -107,7 +107,7 @@ def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
 
 
 def _lsf(variable: str, words: Sequence[str]) -> Allocation:
-    """Names and numbers of slots alternate."""
+    """The allocation from ``words``, in which names and numbers of slots alternate."""
     names, counts = words[::2], words[1::2]
     if len(names) != len(counts) or not all(count.isdigit() for count in counts):
         raise _broken(variable, f"{' '.join(words)[:100]!r}")
@@ -116,7 +116,7 @@ def _lsf(variable: str, words: Sequence[str]) -> Allocation:
 
 
 def _counted(variable: str, names: Sequence[str]) -> Allocation:
-    """A name for each slot. A list that names every host once does not give slots."""
+    """The allocation from one name for each slot. If every host is listed once, the slots are unknown."""
     if not names:
         raise _broken(variable, "it names no host")
     slots = Counter(names)

@@ -49,14 +49,14 @@ GPU_VARIABLES = (
     "SLURM_STEP_GPUS",
     "PBS_GPUFILE",
 )
-"""Variables in which a scheduler names the GPUs of a job."""
+"""Variables in which a scheduler lists the GPUs of a job."""
 
 TMP = "/tmp"
 AMD_DEVICE = "/dev/kfd"
 PULL_SECONDS = 3600
 HELP_SECONDS = 20
 LARGEST_ENVIRONMENT = 1_000_000
-"""Bytes of the file with the variables of an image for Charliecloud."""
+"""The most bytes that are read from the file with the variables of a Charliecloud image."""
 
 
 def find_engine(container: Container, environ: Mapping[str, str]) -> str:
@@ -74,14 +74,14 @@ def find_engine(container: Container, environ: Mapping[str, str]) -> str:
 
 
 def pulled(container: Container, target: Path, environ: Mapping[str, str]) -> Container:
-    """``container`` with an image that all nodes can use: a file that this node has pulled, if it is a reference.
+    """``container`` with an image that all nodes can use. This node pulls an image reference into the file ``target``.
 
-    Raises PlatformError if it cannot be pulled; then there is no file.
+    Raises PlatformError if the image cannot be pulled; no file remains then.
     """
     if not pull(container, "", ""):
         return container
     line = pull(container, find_engine(container, environ), str(target))
-    target.unlink(missing_ok=True)  # of an attempt that was interrupted
+    target.unlink(missing_ok=True)  # an interrupted attempt may have left it
     try:
         done = subprocess.run(
             line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -113,8 +113,8 @@ def contained(
 
     Args:
         base: the host's folder, which is ``/opt/ml`` in the container.
-        local: the job's folder on a disk of this node. Some of it is ``/tmp`` in the container.
-        mounts: what the job needs in addition, as in `Mount.parse`.
+        local: the job's folder on a disk of this node. Its subfolder ``tmp`` is ``/tmp`` in the container.
+        mounts: the additional mounts that the job needs, in the format of `Mount.parse`.
         environ: the environment of this process.
         own: the variables of the job and of cloudtrain.
 
@@ -130,11 +130,11 @@ def contained(
         values = {**image, **values}
         node = replace(node, path=own.get("PATH") or image.get("PATH") or IMAGE_PATH)
         node = replace(node, mount_points=_lacks_mount_points(container, node))
-        values.setdefault("USER", _user())  # ch-run refuses to run without
+        values.setdefault("USER", _user())  # ch-run refuses to run without it
     elif _gpu(environ):
         values.setdefault(
             "NVIDIA_VISIBLE_DEVICES", "all"
-        )  # Enroot's hook needs it: the devices are those of the job
+        )  # Enroot's hook needs it; only the job's devices are visible anyway
         values.setdefault("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
     try:
         return command(container, node, ["/bin/sh", "-c", START, runtime], values), values
@@ -156,7 +156,7 @@ def _parsed(mounts: Iterable[str]) -> tuple[Mount, ...]:
 def _own_tmp(folder: Path, mounts: Iterable[Mount]) -> Mount:
     """The mount of a folder as ``/tmp``, with a mount point for each of ``mounts`` below it.
 
-    Apptainer and Charliecloud would mount that of the node, with the folders of the user's other jobs.
+    Otherwise, Apptainer and Charliecloud would mount the node's ``/tmp``, with folders of the user's other jobs.
     """
     folder.mkdir(exist_ok=True)
     for mount in mounts:
@@ -166,10 +166,10 @@ def _own_tmp(folder: Path, mounts: Iterable[Mount]) -> Mount:
 
 
 def needed_mounts(request: Mapping[str, Any]) -> list[str]:
-    """The folders of a cluster that a job needs under their own paths: its data, and its own outputs and checkpoints.
+    """The cluster's folders that a job needs under their own paths: its data, and its own outputs and checkpoints.
 
-    Those of other jobs, and what the record of this one is made of, are not among them. Raises PlatformError if a
-    folder for outputs cannot be made.
+    Folders of other jobs, and the sources of this job's record, are not among them. Raises PlatformError if a folder
+    for outputs cannot be created.
     """
     settings = request_settings(request)
     found = []
@@ -190,13 +190,13 @@ def needed_mounts(request: Mapping[str, Any]) -> list[str]:
 
 
 def shared_files(request: Mapping[str, Any]) -> list[str]:
-    """The files of a cluster that this job and others use: the runtime, and the source."""
+    """The cluster's files that this job shares with others: the runtime, and the source."""
     source = json.loads(request["hyperparameters"].get("sagemaker_submit_directory", '""'))
     return [request["bundled_runtime"], *([str(uri_to_path(source))] if uri_scheme(source) == "file" else [])]
 
 
 def copy_shared(files: Iterable[str], target: Path) -> None:
-    """Copy files whose folder is named after their hash. Raises PlatformError if one was changed."""
+    """Copy files whose folder is named after their hash. Raises PlatformError if one was modified."""
     for name in files:
         file = Path(name)
         copy = target / file.parent.name / file.name
@@ -210,16 +210,16 @@ def copy_shared(files: Iterable[str], target: Path) -> None:
 
 
 def copies(files: Iterable[str], target: Path) -> list[str]:
-    """The mounts that put what `copy_shared` has copied in its place.
+    """The mounts that replace shared files with the copies that `copy_shared` has made.
 
-    So no container can change what other jobs start, also where an engine cannot mount anything read-only.
+    So no container can change what other jobs start, even if its engine cannot mount anything read-only.
     """
     places = [Path(name).parent for name in files]
     return [str(Mount(str(target / place.name), str(place), read_only=True)) for place in places]
 
 
 def check_shared(file: Path, original: Path | None = None) -> None:
-    """Raises PlatformError if the hash of a file is not the name of its folder, and OSError."""
+    """Raises PlatformError if the hash of a file is not the name of its folder, and OSError if it cannot be read."""
     if sha256_of(file) != file.parent.name:
         raise PlatformError(
             f"{original or file} was changed: its SHA-256 is not the name of its folder",
@@ -234,7 +234,7 @@ def _gpu(environ: Mapping[str, str]) -> str:
 
 
 def _charliecloud_variables(image: str) -> dict[str, str]:
-    """The variables that the image sets. ``ch-run --set-env`` would let them win over those of the job."""
+    """The variables that the image sets. With ``ch-run --set-env``, they would override those of the job."""
     try:
         with open(os.path.join(image, "ch", "environment"), encoding="utf-8", errors="replace") as file:
             lines = file.read(LARGEST_ENVIRONMENT).splitlines()
@@ -249,9 +249,9 @@ def _unquoted(value: str) -> str:
 
 
 def _lacks_mount_points(container: Container, node: Node) -> bool:
-    """Whether ch-run has to make mount points. Where it cannot (before 0.33), they are made in the image's folder.
+    """Whether ch-run has to create mount points. If it cannot (before 0.33), creates them in the image's folder.
 
-    Raises PlatformError if they cannot be made.
+    Raises PlatformError if they cannot be created.
     """
     image = Path(container.image)
     if not image.is_dir():
@@ -273,7 +273,7 @@ def _lacks_mount_points(container: Container, node: Node) -> bool:
 
 
 def _make_mount_point(image: Path, mount: Mount) -> None:
-    """Create an empty folder or file in the image, for ``mount``. Raises OSError; nothing outside is touched."""
+    """Create an empty folder or file in the image for ``mount``, and nothing outside it. Raises OSError."""
     *parents, name = Path(mount.target.lstrip("/")).parts
     place = image
     for part in parents if not os.path.isdir(mount.source) else (*parents, name):
@@ -286,7 +286,7 @@ def _make_mount_point(image: Path, mount: Mount) -> None:
 
 
 def _is_in_image(image: Path, target: str) -> bool:
-    """Whether the container has something at ``target``. Its ``/tmp`` is that of the node."""
+    """Whether ``target`` exists in the container. Its ``/tmp`` is the node's."""
     return f"{target}/".startswith("/tmp/") or (image / target.lstrip("/")).exists()
 
 
@@ -311,16 +311,16 @@ def _user() -> str:
 
 
 NOT_STARTED = 125
-"""The exit code for a container that cannot start, as of ``docker run``."""
+"""The exit code for a container that cannot start, as used by ``docker run``."""
 INTERRUPTED = 128 + signal.SIGTERM
 
 
 def in_container(
     job: NodeJob, base: str, local: str, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment of the runtime, if it needs a program to start it: a container engine.
+    """The command line with which a container engine starts the runtime, and the environment of the runtime.
 
-    The command is empty without one, and if this process is in the container already. Raises PlatformError.
+    The command is empty without an engine, or if this process is already in the container. Raises PlatformError.
     """
     container = Container.from_body({"container": job.container})
     if container is None:
@@ -342,9 +342,9 @@ def in_container(
 
 
 def report_start(container: Mapping[str, Any], name: str, paths: Paths, code: int) -> None:
-    """Write a report for a runtime that a container engine did not start, or that ended without one.
+    """Write a failure report for a runtime that an engine did not start, or that ended without a report.
 
-    The container may have left anything in place of these files.
+    The container may have replaced the files that this reads and writes with anything.
     """
     if not container or code <= 0 or code == INTERRUPTED:
         return

@@ -1,7 +1,7 @@
 """Starts the runtime in a container that mounts its folder: ``python container_start.py NAME``.
 
-NAME is how the shell has called this Python: ``python3`` or ``python``. If ``python3`` is too old, ``python`` is tried.
-So every Python has to understand this file.
+NAME is the name by which the shell started this Python: ``python3`` or ``python``. If ``python3`` is too old,
+``python`` is tried, so this file has to run on every version of Python.
 """
 
 import os
@@ -34,5 +34,5 @@ for _ in range(4):
 rest = os.environ.get("PYTHONPATH")
 os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])
 os.chdir(folder)
-sys.path[0] = folder  # in place of this file's own
+sys.path[0] = folder  # replaces this file's own folder
 runpy.run_module("cloudtrain.runtime", run_name="__main__")

@@ -1,4 +1,4 @@
-"""The leading end of the connection to programs on hosts: a process such as ssh or srun carries it."""
+"""The leading end of the connection to programs on hosts, which runs through a process such as ssh or srun."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from cloudtrain.runtime.start.messages import READ_SIZE, Beat, FrameReader, Mess
 
 BEAT_SECONDS = 3.0
 LONGEST_COMPLAINT = 1 << 16
-"""Bytes: the last ones of the standard error of the process are kept."""
+"""How many of the last bytes of the process's standard error are kept."""
 
 
 class HostLink:
-    """The process, with a thread for each direction. Any thread may send.
+    """The process that carries the connection, with a thread for each direction. Any thread may send.
 
     Args:
         command: starts the programs, and passes its input to all of them.
-        take: called with the number of a host and its message, by the thread that reads.
-        output: called with whole lines of output.
-        ended: called by that thread with the reason, when the connection has ended.
+        take: called by the reading thread with the number of a host and its message.
+        output: called by the reading thread with whole lines of output.
+        ended: called by the reading thread with the reason when the connection has ended.
         noise: see `FrameReader`.
         errors: the standard error of the process, as for `subprocess.Popen`.
         shares_terminal: whether the process may prompt on the terminal. Ctrl-C does not end it.
-        timeout: the seconds of silence after which the connection counts as ended. The host has to beat then, and so
-            does this side.
+        timeout: the seconds of silence after which the connection counts as ended. If set, both sides send heartbeats.
 
     Raises OSError if the process cannot be started.
     """
@@ -74,19 +73,19 @@ class HostLink:
         """Start the threads.
 
         Args:
-            first: what the program reads before the first message.
+            first: the bytes that are sent before the first message.
         """
         self._outbox.put(first)
         for thread in self._threads:
             thread.start()
 
     def send(self, message: Message) -> None:
-        """Does not wait, and raises nothing: a host that is gone does not read."""
+        """Send a message without waiting. Raises nothing if the connection has ended."""
         self._outbox.put(message.to_line())
 
     @property
     def waiting(self) -> int:
-        """How many messages have not been sent yet."""
+        """The number of messages that have not been sent yet."""
         return self._outbox.qsize()
 
     @property
@@ -99,11 +98,11 @@ class HostLink:
         self._threads[0].join(seconds)
 
     def hang_up(self) -> None:
-        """Close the input of the process, after what waits to be sent."""
+        """Close the input of the process, after all pending messages."""
         self._outbox.put(None)
 
     def close(self, seconds: float) -> None:
-        """Hang up, let the process end by itself for some seconds, and then end it with what it has started."""
+        """Hang up, give the process some seconds to end, and then kill it with its process group."""
         self.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)

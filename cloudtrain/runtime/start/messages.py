@@ -1,10 +1,9 @@
-"""The messages between the process that leads a run and the programs on its hosts, over srun, ssh or another carrier.
+"""The messages between the leading process and the programs on the hosts, over srun, ssh or another carrier.
 
-To a host, each message is a line of JSON. From the hosts, the outputs of all may arrive in one stream, in which a
-scheduler keeps short lines whole, and nothing else. So messages and output are sent back in frames: short lines with
-the number of the host. What is not a frame is passed on unchanged: lines of ranks, of a scheduler, of a login script,
-or of an interpreter that did not start. The bytes of a `Content` follow its line or frame: only a carrier to a single
-host keeps them together.
+To a host, each message is a line of JSON. From the hosts, all output may arrive in one stream, in which a scheduler
+keeps only short lines whole. So messages and output are sent back in frames: short lines with the number of the host.
+Other lines are passed on unchanged: those of ranks, of a scheduler, of a login script, or of an interpreter that did
+not start. The bytes of a `Content` follow its line or frame, and only a carrier to a single host keeps them together.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from cloudtrain._dataclass import dataclass
 from cloudtrain.contract.documents import parse_json
 
 OUTPUT, MESSAGE = b"o", b"m"
-"""A line of output, and a message. The parts of a longer one before the last have the capital letter."""
+"""A line of output, and a message. If one needs several frames, all but the last have the capital letter."""
 LONGEST = 900
-"""Bytes of a frame's content. Slurm keeps lines of up to 1,024 bytes whole."""
+"""The most bytes of a frame's content. Slurm keeps lines of up to 1,024 bytes whole."""
 LARGEST_CONTENT = 1 << 20
 LONGEST_LINE = 1 << 22
 """Bytes after which an unfinished line is passed on anyway."""
 MOST_UNFINISHED = 1 << 26
-"""Bytes of unfinished frames of all hosts together, after which those of a host are passed on as output."""
+"""The most bytes of unfinished frames of all hosts together. Further ones are passed on as output."""
 ENTRY_SIZE = 200
 """Bytes that the record of an unfinished frame takes in addition to its content."""
 READ_SIZE = 1 << 16
 ENTRIES = 200
-"""How many entries of a folder `fingerprint` compares."""
+"""The most entries of a folder that `fingerprint` compares."""
 
 _MEMORY_KILL = re.compile(
     rb"^(?:slurmstepd|srun)\S* error: .*?(?:oom[-_ ]kill event|Out Of Memory|exceeded (?:job |step )?memory limit)",
     re.I,
 )
 _CANCEL = re.compile(rb"error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*$")
-"""A step of Slurm that someone has cancelled. With another cause, such as a time limit, the line ends with that."""
+"""The line for a step of Slurm that someone has cancelled. With a cause such as a time limit, the line ends with it."""
 _LOST_NODE = re.compile(rb"^srun: error: Node failure on (\S+)")
-"""Nodes that Slurm has set down: it takes them out of the job, and kills the program there."""
+"""The line for nodes that Slurm has marked as down: it takes them out of the job, and kills the program there."""
 _FRAME = re.compile(rb"\x02(\d{1,9})([omOM])(.*)\n", re.DOTALL)
 
 
@@ -58,7 +57,7 @@ class Message:
 
     @staticmethod
     def from_line(line: bytes) -> Message:
-        """Without the bytes that follow. Raises ValueError for anything else, or a field of another type."""
+        """The message in a line, without the bytes that follow. Raises ValueError for anything else."""
         given = parse_json(line)
         if not isinstance(given, dict):
             raise ValueError("a message is an object")
@@ -74,7 +73,7 @@ class Message:
 
 
 def _fits(value: object, kind: str) -> bool:
-    """Whether a value has the type that an annotation names, and so do its items or values."""
+    """Whether a value, and its items or values, have the types in an annotation."""
     name, _, inner = kind.partition("[")
     of = inner[:-1].split(", ")[-1]
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -85,7 +84,7 @@ def _fits(value: object, kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Content(Message):
-    """A message that precedes bytes, at most `LARGEST_CONTENT`."""
+    """A message that is followed by at most `LARGEST_CONTENT` bytes."""
 
     size: int
     content: bytes = b""
@@ -109,54 +108,54 @@ class Beat(Message):
 
 @dataclass(frozen=True)
 class Inquiry(Message):
-    """The first message to a host that is reached through ssh. `Facts` answer it."""
+    """The first message to a host that is reached through ssh. The host answers with `Facts`."""
 
     leader: str = ""
     """The name of the first host, to be resolved; empty for none."""
     runtime: str = ""
     """The SHA-256 of the bundled runtime; empty if nothing will run."""
     folder: str = ""
-    """The folder that the hosts share, in which ``token_file`` is; empty for none."""
+    """The folder that the hosts share, which contains ``token_file``; empty for none."""
     token_file: str = ""
     paths: list[str] = field(default_factory=list)
-    """Paths of the leading process, of which the host sends the `fingerprint`."""
+    """Paths on the machine of the leading process. The host sends its own `fingerprint` of each."""
     modules: list[str] = field(default_factory=list)
     """Modules that the script imports."""
     gpus: bool = False
     """Whether to describe the GPUs, which takes a second."""
     timeout: float = 30.0
-    """The seconds of silence after which the host ends what it runs."""
+    """The seconds of silence after which the host ends its runtime or ranks."""
 
 
 @dataclass(frozen=True)
 class Facts(Message):
-    """The description that a host gives of itself."""
+    """A host's description of itself."""
 
     python: list[int] = field(default_factory=list)
     executable: str = ""
     time: float = 0.0
     addresses: list[str] = field(default_factory=list)
     leader: list[str] = field(default_factory=list)
-    """The addresses of the first host, as this one resolves its name."""
+    """The addresses to which this host resolves the name of the first host."""
     client: str = ""
-    """The address of the leading process, as the host sees it."""
+    """The address from which the leading process has connected."""
     home: str = ""
     """The user's state folder."""
     unwritable: str = ""
-    """Why that cannot be written; empty if it can."""
+    """Why the state folder cannot be written; empty if it can."""
     free: int = 0
-    """Bytes."""
+    """The free bytes on the disk of the shared folder, or else of the state folder."""
     has_runtime: bool = False
     token: str = ""
     fingerprints: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    """The modules that its interpreter does not have."""
+    """The modules that the host's interpreter does not have."""
     gpus: list[str] = field(default_factory=list)
-    """The model of each GPU, if the inquiry asks for them."""
+    """The model of each GPU, if the inquiry requests them."""
 
 
 def fingerprint(path: str) -> str:
-    """A digest that is equal on two machines that see the same file or folder at ``path``; empty without one."""
+    """A digest that is equal on machines with the same file or folder at ``path``; empty if there is none."""
     try:
         entries = [(name, os.stat(f"{path}/{name}")) for name in sorted(os.listdir(path))[:ENTRIES]]
     except NotADirectoryError:
@@ -193,7 +192,7 @@ class File(Message):
 
 @dataclass(frozen=True)
 class Data(Content):
-    """A part of the file that was announced last."""
+    """A part of the most recently announced file."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ class Warn(Message):
 
 @dataclass(frozen=True)
 class Release(Message):
-    """To a host: everything that it has sent has arrived, and its folder may go."""
+    """To a host: everything that it has sent has arrived, and its folder may be removed."""
 
 
 @dataclass(frozen=True)
@@ -223,47 +222,47 @@ class NodeJob(Message):
     """The part of a job that every host receives."""
 
     names: list[str]
-    """The hosts, in rank order, and then the spare ones."""
+    """The hosts with a place, in rank order, followed by the spare hosts."""
     environment: dict[str, str] = field(default_factory=dict)
     """The job's variables, with secrets."""
     settings: dict[str, str] = field(default_factory=dict)
-    """The variables of `Settings`, without what a node finds out itself."""
+    """The variables of `Settings`, except those that a node determines itself."""
     interface: str = "auto"
     node_folder: str = ""
     container: dict[str, Any] = field(default_factory=dict)
-    """As in the request; empty without one."""
+    """The container as in the request; empty if there is none."""
     mounts: list[str] = field(default_factory=list)
-    """The mounts that a container needs in addition to the folder of its host, as `container.Mount` has it."""
+    """The mounts that a container needs in addition to the folder of its host, in the format of `Mount.parse`."""
     shared: list[str] = field(default_factory=list)
-    """The files of several jobs of which a container gets copies."""
+    """The files shared by several jobs. A container gets copies of them."""
     runtime: str = ""
     """The path of the bundled runtime."""
     srun: str = ""
-    """The kind of MPI for which srun starts the ranks; empty if it does not."""
+    """The kind of MPI with which srun starts the ranks; empty if it does not start them."""
     address: str = ""
-    """An address of the first host that all others reach; empty: they resolve its name."""
+    """An address of the first host that all others can reach; if empty, they resolve its name."""
     in_base: list[str] = field(default_factory=list)
-    """The settings in which ``{base}`` is the host's folder, in a URI."""
+    """The settings whose URI contains ``{base}``, to be replaced with the host's folder."""
     outputs: list[str] = field(default_factory=list)
-    """The folders that a host sends back, of those that share no folder with the job."""
+    """The folders that a host sends back if it shares no folder with the job."""
     spares: int = 0
-    """How many of ``names`` are spare."""
+    """The number of spare hosts in ``names``."""
 
 
 @dataclass(frozen=True)
 class Leader(Message):
-    """The address and port of the leader: from the first host, and then to all of them."""
+    """The address and port of the leader: sent by the first host, and then to all hosts."""
 
     address: str
 
 
 @dataclass(frozen=True)
 class Signal(Message):
-    """To a node: a signal for its runtime. From one: the SIGINT or SIGHUP that it got. Numbers are Linux's."""
+    """To a node: a signal for its runtime. From a node: a SIGINT or SIGHUP that it received. Numbers are Linux's."""
 
     number: int
     host: int = -1
-    """The number of the only host that it is for; -1 for all."""
+    """The number of the host that the signal is for; -1 for all hosts."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +285,7 @@ class Ranks(Message):
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """A host can run its ranks: its free ports, by name, and its SSH_CONNECTION."""
+    """A host can run its ranks. It reports its free ports by name, and its SSH_CONNECTION."""
 
     ports: dict[str, int]
     ssh: str
@@ -310,7 +309,7 @@ class Start(Message):
 
 @dataclass(frozen=True)
 class Failed(Message):
-    """The report of a rank that has failed."""
+    """The failure report of a rank."""
 
     report: dict[str, Any]
 
@@ -326,7 +325,7 @@ class Done(Message):
 
 @dataclass(frozen=True)
 class Stop(Message):
-    """End the ranks, as after the signal with this Linux number."""
+    """End the ranks as if the signal with this Linux number had arrived."""
 
     signal: int
     reason: str
@@ -341,7 +340,7 @@ class Notify(Message):
 
 @dataclass(frozen=True)
 class Abort(Message):
-    """Kill the ranks after their pending commits: another one has failed."""
+    """Kill the ranks after their pending commits, because another rank has failed."""
 
 
 @dataclass(frozen=True)
@@ -357,7 +356,7 @@ _TYPES: dict[str, type[Message]] = {
 
 
 def output_frames(host: int, line: bytes) -> bytes:
-    """The frames of one line of output, which may end without a newline."""
+    """The frames of one line of output, with or without a newline at the end."""
     return b"".join(_frames(host, OUTPUT, line.rstrip(b"\n")))
 
 
@@ -370,11 +369,11 @@ def _frames(host: int, kind: bytes, content: bytes) -> Iterator[bytes]:
 
 @dataclass
 class FrameReader:
-    """Takes the stream of the hosts apart.
+    """Splits the stream from the hosts into messages and output.
 
     Args:
         take: called with each message, and the number of its host.
-        noise: lines that are left out: messages of the scheduler that do not concern the user.
+        noise: lines to omit, such as messages of the scheduler that do not concern the user.
     """
 
     take: Callable[[int, Message], object]
@@ -389,11 +388,11 @@ class FrameReader:
     _rest: bytes = b""
     _parts: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
     _held: int = 0
-    """Bytes of the parts."""
+    """The size of all unfinished frames in bytes."""
     _announced: tuple[int, Content] | None = None
 
     def read(self, data: bytes) -> Iterator[bytes]:
-        """The output in ``data``: whole lines. A message is taken after the caller has the output before it."""
+        """The output in ``data`` as whole lines. Messages are taken after the output before them has been yielded."""
         data, position, output = self._rest + data, 0, b""
         while True:
             if self._announced:
@@ -429,7 +428,7 @@ class FrameReader:
         return b"" if self.has_frames else self._rest
 
     def end(self) -> bytes:
-        """The output that is left at the end of the stream."""
+        """The remaining output at the end of the stream."""
         rest = b"" if self._announced else self._rest
         left = [part for (_, kind), part in self._parts.items() if kind == OUTPUT] + [rest]
         self._parts, self._held, self._rest = {}, 0, b""
@@ -479,7 +478,7 @@ class Input:
         self._rest = b""
 
     def wait(self) -> Message | None:
-        """The next message; None at the end. Raises ValueError if it is none."""
+        """Wait for the next message; None at the end of the input. Raises ValueError for anything else."""
         while (message := self._next()) is None and not self.has_ended:
             self.fill()
         return message
@@ -497,7 +496,7 @@ class Input:
         self.has_ended = self.has_ended or not data
 
     def _next(self) -> Message | None:
-        """A beat only shows that the other side is alive."""
+        """The next message that has been read; None if there is none. Heartbeats are skipped."""
         line, end, rest = self._rest.partition(b"\n")
         if not end:
             return None

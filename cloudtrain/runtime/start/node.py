@@ -1,10 +1,10 @@
-"""The program that a scheduler starts on every node of a job: it runs the runtime of the host.
+"""The program that a scheduler starts on every node of a job, to run the runtime of the host.
 
 Usage: ``python cloudtrain.pyz cloudtrain.runtime.start.node FOLDER [NAME]``, with the folder of the job and the name
-of the host; without a name, it is that of Slurm's node.
+of the host, which defaults to the name of Slurm's node.
 
 The step sends `messages` on its input: first a `NodeJob`, then the `Leader`, later `Signal`. Its output consists of
-frames. When its input ends, the step is gone, and so the runtime has to end.
+frames. The end of its input means that the step has ended, so the runtime has to end too.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ assert sys.platform != "win32", "jobs run on Linux and macOS"
 NAME = "SLURMD_NODENAME"
 LARGEST_CONFIG = 64 << 20
 ENDING_SECONDS = 10.0
-"""How long the runtime may take to end its ranks after the connection is gone."""
+"""How long the runtime may take to end its ranks after the connection has ended."""
 ENDED = (0, 143)
-"""The exit codes of a runtime whose outputs count: it has completed, or was stopped."""
+"""The exit codes of a runtime whose outputs are kept: it has completed, or was stopped."""
 
 
 def main() -> int:
     unblock((signal.SIGTERM,))  # see zipapp_main
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
-    # scancel --signal reaches all processes on the nodes, but not the step. The runtime and its ranks answer this one
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and signals the runtime itself
+    # scancel --signal reaches all processes on the nodes, but not the step. The runtime and its ranks handle SIGUSR1
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     for ending in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ending, lambda got, _: _send(Signal(got).frames(0)))
@@ -89,7 +89,7 @@ def main() -> int:
         import_runtime()
     if len(job.names) > 1:
         leader = given.wait()
-        if not isinstance(leader, Leader):  # a signal, or the step is gone
+        if not isinstance(leader, Leader):  # a signal arrived, or the step has ended
             _send(Exit(-signal.SIGTERM).frames(number))
             return 0
         settings["CLOUDTRAIN_RENDEZVOUS"] = leader.address
@@ -100,14 +100,14 @@ def main() -> int:
         settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
     in_srun = (
         job.container.get("engine") in BY_SRUN
-    )  # in the container already, which has nothing else of the job
+    )  # already in the container, which contains only this host's folder of the job
     code = _run_host(Path(DEFAULT_BASE) if in_srun else folder / "hosts" / name, job, name, settings, given)
     _send(Exit(code).frames(number))
     return 0
 
 
 def import_runtime() -> Callable[[], int]:
-    """The main function of the runtime. Its import takes long: the first node reports its port before."""
+    """Import the main function of the runtime. This takes long, so the first node reports its port before it."""
     from cloudtrain.runtime.entrypoint import main
 
     return main
@@ -137,7 +137,7 @@ def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str]
 def run_in_sent_folder(
     job: NodeJob, base: str, library: str, cache: str, given: Input, send: Callable[[bytes], object]
 ) -> None:
-    """Run the runtime of a host that shares no folder with the job, and send everything back.
+    """Run the runtime of a host that shares no folder with the job, and send its files and exit code back.
 
     Args:
         base: the folder of the host, with the files that were sent.
@@ -171,7 +171,7 @@ def run_in_sent_folder(
 
 
 def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
-    """Write the interface over which this node reaches the others into its configuration."""
+    """Write the network interface over which this node reaches the others into its configuration."""
     other = next((host for host in (job.names[0], *job.names[1:2]) if host != name), name)
     other = job.address or other
     interface = interface_to(other) or "lo" if job.interface == "auto" else job.interface
@@ -184,7 +184,7 @@ def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
 def runtime_environment(
     environ: Mapping[str, str], job: NodeJob, settings: Mapping[str, str], base: Path, local: Path
 ) -> dict[str, str]:
-    """The environment of the runtime, and so of the ranks: without the place of this process in the step."""
+    """The environment of the runtime and its ranks, without the variables of this process's task in the step."""
     clean, _ = without_outer_allocation(environ)
     values = {**clean, **job.environment}
     gpus = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS")
@@ -211,20 +211,20 @@ def run(
     send: Callable[[bytes], object] | None = None,
     ending_seconds: float = float("inf"),
 ) -> int:
-    """Run the runtime to its end, pass its output on, and obey the leading process. Returns its exit code.
+    """Run the runtime to its end, forward its output and the leading process's messages, and return its exit code.
 
     Args:
-        command: starts the runtime; without it, this process forks into it.
-        send: sends frames; by default, on the standard output.
-        ending_seconds: the time that the runtime has to end once its input has ended, before it is killed.
+        command: starts the runtime; without it, the runtime runs in a fork of this process.
+        send: sends frames, by default to the standard output.
+        ending_seconds: how long the runtime may take to end after the end of the input, before it is killed.
     """
     send = send or _send
     adopt_orphans()
     signal.signal(
         signal.SIGQUIT, signal.SIG_IGN
-    )  # a request for stacks: inherited, until the runtime has a handler
+    )  # a request for stacks; the runtime inherits this until it has installed a handler
     output, target = os.pipe()
-    # the runtime unblocks it when it has a handler: this process ignores SIGTERM, and the child does so at first
+    # this process ignores SIGTERM, and so does the child at first; the runtime unblocks it when it has a handler
     pid = fork(held=(signal.SIGTERM,))
     if not pid:
         os.close(output)
@@ -257,7 +257,7 @@ def run(
             if code is None:
                 code = exit_code(pid)
                 if code is not None:
-                    end_descendants()  # processes of a killed runtime that may hold the pipe
+                    end_descendants()  # processes of a killed runtime may hold the pipe open
     if rest:
         send(output_frames(number, rest))
     os.close(output)
@@ -265,7 +265,7 @@ def run(
 
 
 def _obey(given: Input, folder: HostFolder, pid: int, host: int) -> None:
-    """Pass on what the leading process sends."""
+    """Forward the messages of the leading process to the runtime."""
     for message in given.pending():
         if isinstance(message, Signal) and message.host in (-1, host):
             _signal(pid, own_number(LINUX.get(message.number, "")))
@@ -280,7 +280,7 @@ def _signal(pid: int, number: int | None) -> None:
 
 
 def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command: Sequence[str]) -> None:
-    """Become the runtime, in this forked process."""
+    """Turn this forked process into the runtime."""
     code = 1
     try:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM):
@@ -304,7 +304,7 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command
 
 
 def _send(data: bytes) -> None:
-    """Write to the step, which may be gone."""
+    """Write to the step, which may have ended."""
     with contextlib.suppress(OSError):
         write_all(1, data)
 

@@ -1,6 +1,6 @@
-"""How the runtime of a node starts in a container: its engine's command line and environment, as data.
+"""Creates the command line and the environment with which an engine starts a node's runtime in a container.
 
-Nothing here looks at the machine: `container_files` passes in the facts of the node.
+Nothing here inspects the machine: `container_files` passes in the facts of the node.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PROGRAMS = {
     CHARLIECLOUD: ("ch-run",),
     ENROOT: ("enroot",),
 }
-"""The programs of engines that the node itself starts: the first that it has."""
+"""The programs of engines that the node itself starts. It uses the first one that is installed."""
 
 BY_SRUN = (PYXIS, OCI)
 """Engines that srun starts, before the node program runs."""
 
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The PATH in a container whose image sets none: the one that Docker would set."""
+"""The PATH in a container whose image sets none, as Docker would set it."""
 
 ONLY_OUTSIDE = pattern(
     r"(PATH|LD_(LIBRARY_PATH|PRELOAD)|PYTHON(PATH|HOME)|VIRTUAL_ENV|CONDA_.*|TMPDIR|SHELL|PWD|OLDPWD|SHLVL|_"
@@ -46,12 +46,12 @@ START = (
     ' m="cloudtrain: this image has no Python 3.9 or newer"; echo "$m" >&2; echo "$m" >/opt/ml/output/failure;'
     " exit 127"
 )
-"""The script of ``sh`` in the container. ``$0`` is the bundled runtime."""
+"""The script that ``sh`` runs in the container. ``$0`` is the bundled runtime."""
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of the node that the container sees. ``target`` is its path there."""
+    """A folder or file of the node that is mounted in the container, at the path ``target``."""
 
     source: str
     target: str
@@ -59,7 +59,7 @@ class Mount:
 
     @classmethod
     def parse(cls, text: str) -> Mount:
-        """``/here``, ``/here:/there`` or ``/here:/there:ro``. Raises ValueError, which names the fault."""
+        """Parse ``/here``, ``/here:/there`` or ``/here:/there:ro``. Raises ValueError with the problem."""
         source, _, rest = text.partition(":")
         target, _, mode = rest.partition(":")
         if mode not in ("", "ro", "rw"):
@@ -67,11 +67,11 @@ class Mount:
         return cls(source, target or source, mode == "ro").checked()
 
     def __str__(self) -> str:
-        """As `parse` reads it."""
+        """The mount in the format of `parse`."""
         return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
 
     def checked(self) -> Mount:
-        """This mount. Raises ValueError if a path cannot be written on the command line of an engine."""
+        """Return this mount. Raises ValueError if a path cannot be used on the command line of an engine."""
         for path in (self.source, self.target):
             if not path.startswith("/"):
                 raise ValueError(f"{path!r} is not absolute")
@@ -82,13 +82,13 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """The container of every node of a job, as its request has it.
+    """The container of every node of a job, as specified in its request.
 
     Attributes:
         engine: a name in `PROGRAMS` or `BY_SRUN`.
-        image: as the engine takes it: see `container_image.image_reference`.
-        mounts: more folders and files, as in `Mount.parse`.
-        options: more options for the engine's own command line.
+        image: the image in the engine's notation: see `container_image.image_reference`.
+        mounts: additional folders and files, in the format of `Mount.parse`.
+        options: additional options for the engine's own command line.
         home: whether the user's home folder is mounted.
     """
 
@@ -123,10 +123,10 @@ class Node:
     Attributes:
         program: the path of the engine's program on this node.
         base: the host's own folder, which is ``/opt/ml`` in the container.
-        mounts: what the job needs in addition: the runtime, its source and its data.
-        gpu: ``nvidia`` or ``amd`` if the node has given GPUs to the job.
+        mounts: the additional mounts that the job needs: the runtime, its source and its data.
+        gpu: ``nvidia`` or ``amd`` if the job has GPUs of the node.
         path: the PATH of the image, which Charliecloud does not set itself.
-        mount_points: whether Charliecloud has to make mount points that its image lacks (``--write-fake``).
+        mount_points: whether Charliecloud has to create mount points that its image lacks (``--write-fake``).
     """
 
     program: str
@@ -140,7 +140,7 @@ class Node:
 def command(container: Container, node: Node, inner: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The command line that runs ``inner`` in a container of an engine in `PROGRAMS`.
 
-    ``environ`` is its environment (`environment`). Values are never on the command line, which all users can read.
+    ``environ`` is its environment (`environment`). Its values never go on the command line, which all users can read.
     """
     mounts = all_mounts(container, node)
     if container.engine == APPTAINER:
@@ -151,13 +151,13 @@ def command(container: Container, node: Node, inner: Sequence[str], environ: Map
 
 
 def all_mounts(container: Container, node: Node) -> list[Mount]:
-    """``/opt/ml`` first. Raises ValueError for a path that cannot be on a command line."""
+    """All mounts, with ``/opt/ml`` first. Raises ValueError for a path that cannot be used on a command line."""
     own = [Mount(node.base, DEFAULT_BASE), *without_repeats(node.mounts)]
     return [mount.checked() for mount in own] + [Mount.parse(text) for text in container.mounts]
 
 
 def without_repeats(mounts: Iterable[Mount]) -> list[Mount]:
-    """``mounts`` without those that are in another one anyway; a folder precedes what is mounted in it."""
+    """``mounts`` without those that another one already contains. A folder precedes the mounts inside it."""
     found: list[Mount] = []
     for mount in sorted(set(mounts), key=lambda mount: (mount.target, mount.read_only)):
         above = [other for other in found if f"{mount.target}/".startswith(f"{other.target}/")]
@@ -172,8 +172,8 @@ def environment(container: Container, environ: Mapping[str, str], own: Mapping[s
     """The environment of the engine's process.
 
     Args:
-        environ: the node's environment. What describes only the node's own programs does not reach the container.
-        own: the variables of the job and of cloudtrain, which win over those of the image.
+        environ: the node's environment. Variables that describe only the node's own programs are left out.
+        own: the variables of the job and of cloudtrain, which override those of the image.
     """
     kept = {name: value for name, value in environ.items() if not ONLY_OUTSIDE.fullmatch(name)}
     for name in ("PATH", "XDG_RUNTIME_DIR"):  # the engine itself needs them
@@ -184,7 +184,7 @@ def environment(container: Container, environ: Mapping[str, str], own: Mapping[s
     )
     kept.update(own)
     if container.engine == APPTAINER:
-        # Values of the image win over plain ones. No shell in the container may evaluate "$" in a value.
+        # Values of the image override those without the prefix. No shell in the container may evaluate "$" in a value.
         kept["APPTAINER_NO_EVAL"] = kept["SINGULARITY_NO_EVAL"] = "1"
         for name, value in own.items():
             kept[f"APPTAINERENV_{name}"] = kept[f"SINGULARITYENV_{name}"] = value
@@ -202,7 +202,7 @@ _OWN_OF = {
 
 
 def names_inside(container: Container, environ: Mapping[str, str]) -> list[str]:
-    """The variables of ``environ`` that reach the container of an engine which needs a list of them."""
+    """The variables of ``environ`` to pass into the container, for an engine that needs a list of them."""
     own = _OWN_OF[container.engine]
     return sorted(
         name
@@ -216,7 +216,7 @@ def names_inside(container: Container, environ: Mapping[str, str]) -> list[str]:
 def pull(container: Container, program: str, target: str) -> list[str]:
     """The command that writes the image into the file ``target``; empty if every node can use the image as it is.
 
-    One node pulls for all of them: they would otherwise download and convert it at the same time.
+    One node pulls for all nodes, which would otherwise download and convert the image at the same time.
     """
     if "://" not in container.image:
         return []
@@ -228,7 +228,7 @@ def pull(container: Container, program: str, target: str) -> list[str]:
 
 
 def _apptainer(container: Container, node: Node, mounts: Iterable[Mount]) -> list[str]:
-    """Apptainer 1.0 to 1.4, and SingularityCE 3.8 to 4."""
+    """The options of Apptainer 1.0 to 1.4, and of SingularityCE 3.8 to 4."""
     options = [] if container.home else ["--no-home"]
     options += {"nvidia": ["--nv"], "amd": ["--rocm"]}.get(node.gpu, [])
     for mount in mounts:
@@ -238,7 +238,7 @@ def _apptainer(container: Container, node: Node, mounts: Iterable[Mount]) -> lis
 
 
 def _charliecloud(container: Container, node: Node, mounts: Iterable[Mount]) -> list[str]:
-    """Charliecloud 0.31 to 0.38. GPUs are files of ``/dev``, which is always there."""
+    """The options of Charliecloud 0.31 to 0.38. GPUs are files in ``/dev``, which is always mounted."""
     options = ["--home"] if container.home else []
     options += ["--write-fake"] if node.mount_points else []
     options += [f"--bind={mount.source}:{mount.target}" for mount in mounts]
@@ -246,7 +246,7 @@ def _charliecloud(container: Container, node: Node, mounts: Iterable[Mount]) -> 
 
 
 def _enroot(container: Container, mounts: Iterable[Mount], environ: Mapping[str, str]) -> list[str]:
-    """Enroot 3.4 to 4.1. By default it passes no variable on; with a name only, it takes the value from its own."""
+    """The options of Enroot 3.4 to 4.1. It passes only named variables, whose values it takes from its environment."""
     options = []
     for mount in mounts:
         mode = ",ro" if mount.read_only else ""

@@ -1,4 +1,4 @@
-"""The folders of a host on its node: its own files on a disk there, and what the step reads in the job's folder."""
+"""The folders of a host on its node: its own files on a local disk, and the files that the step reads."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from cloudtrain.runtime.start.messages import (
 from cloudtrain.storage.atomic import replace_file
 
 COPY_SECONDS = 1.0
-"""How often new events are copied into the job's folder."""
+"""Seconds between two copies of new events into the job's folder."""
 LEADER = "leader"
-"""The file in a host's own folder with the address at which its leader listens."""
+"""The file in a host's own folder with the address of its leader."""
 
 
 TASK = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")
-"""The variables that name a task of Slurm."""
+"""The variables that identify a task of Slurm."""
 
 
 def _tag(job_folder: str) -> str:
-    """Part of the name of a local folder: two clusters may use one disk, and both have a job 1."""
+    """Part of the name of a local folder, because two clusters may share a disk and both have a job 1."""
     return f"cloudtrain-{hashlib.sha256(os.fsencode(job_folder)).hexdigest()[:12]}"
 
 
 def local_prefix(job_folder: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The beginning of the name of a local folder: with the job, and the task of Slurm, if this is one."""
+    """The beginning of a local folder's name. In a task of Slurm, it contains the job and the task."""
     values = [environ.get(name, "") for name in TASK]
     return f"{_tag(job_folder)}-{'.'.join(values)}-" if all(values) else "cloudtrain-"
 
@@ -112,7 +112,7 @@ def _link_run_folder(base: Path, target: Path) -> None:
 
 
 def _unlink_run_folder(base: Path, target: Path) -> None:
-    """Remove the link, unless the next attempt has replaced it: a killed scheduler job may end after its requeue."""
+    """Remove the link, unless the next attempt has replaced it: a killed job may end after its requeue has started."""
     run = base / "run"
     with contextlib.suppress(OSError):
         if os.readlink(run) == str(target):
@@ -120,27 +120,27 @@ def _unlink_run_folder(base: Path, target: Path) -> None:
 
 
 class HostFolder:
-    """The folder of a host in the job's folder, which is also where it works."""
+    """The folder of a host in the job's folder, in which the host also works."""
 
     def __init__(self, shared: Path, local: Path) -> None:
-        """Put the files of the runtime on this node: not every network file system has pipes, sockets and locks."""
+        """Put the runtime's files on this node, because some network file systems lack pipes, sockets or locks."""
         self.base = shared
         self._run = local / "run"
         self._run.mkdir()
         _link_run_folder(shared, self._run)
 
     def copy(self) -> None:
-        """Nothing is to be copied."""
+        """Does nothing: the files are already in the job's folder."""
 
     def take_leader(self, address: str) -> None:
-        """It is in the environment of the runtime."""
+        """Does nothing: the environment of the runtime already contains the address."""
 
     def close(self) -> None:
         _unlink_run_folder(self.base, self._run)
 
 
 class LocalHostFolder(HostFolder):
-    """The folder of a host on a disk of its node. Its configuration is copied there; events, logs and reports, back."""
+    """The folder of a host on a disk of its node. The configuration is copied to it; events, logs and reports, back."""
 
     def __init__(self, shared: Path, local: Path) -> None:
         self.base = local / "base"
@@ -157,11 +157,11 @@ class LocalHostFolder(HostFolder):
             path.unlink(missing_ok=True)
 
     def copy(self) -> None:
-        """Copy new events, if the last time was not just before."""
+        """Copy new events, at most once in `COPY_SECONDS`."""
         if time.monotonic() - self._copied_at < COPY_SECONDS:
             return
         self._copied_at = time.monotonic()
-        with contextlib.suppress(OSError):  # a full disk; the next time copies more
+        with contextlib.suppress(OSError):  # a full disk; the next call copies the rest
             with Beneath(self.base) as own, own.open(self._own.key(self._own.events)) as events:
                 events.seek(self._position)
                 data = events.read()
@@ -188,7 +188,7 @@ class LocalHostFolder(HostFolder):
                     self._copy_file(own, key)
 
     def _copy_file(self, own: Beneath, key: str) -> None:
-        """Copy a file that the script may have replaced: never through a link, and only a regular file."""
+        """Copy a regular file without following links, because the script may have replaced it."""
         target = self._shared.base / key
         with own.open(key) as file:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -197,11 +197,11 @@ class LocalHostFolder(HostFolder):
 
 
 class SentHostFolder(HostFolder):
-    """The folder of a host that shares none with the job: events, the report and the outputs are sent to the job.
+    """The folder of a host that shares none with the job. It sends events, the report and the outputs to the job.
 
     Args:
         send: sends frames.
-        leads: whether the leader is here.
+        leads: whether the leader runs on this host.
     """
 
     def __init__(self, base: Path, send: Callable[[bytes], object], *, leads: bool) -> None:
@@ -212,7 +212,7 @@ class SentHostFolder(HostFolder):
         self._is_announced = not leads
 
     def copy(self) -> None:
-        """Send the leader's address once it is known, and new events."""
+        """Send the leader's address when it is available, and new events."""
         if not self._is_announced:
             with contextlib.suppress(OSError), Beneath(self.base) as own:
                 self._send(Leader(own.read(LEADER, LARGEST_CONTENT).decode()).frames(0))
@@ -228,21 +228,21 @@ class SentHostFolder(HostFolder):
         replace_file(self.base / LEADER, address.encode(), mode=0o600)
 
     def close(self) -> None:
-        """Send the rest of the events, and the report."""
+        """Send the remaining events, and the report."""
         self.copy()
         with contextlib.suppress(OSError), Beneath(self.base) as own:
             report = own.read(self._paths.key(self._paths.failure_report), LARGEST_CONTENT)
             self._send(Report.of(report).frames(0))
 
     def send_outputs(self, folders: Iterable[str]) -> None:
-        """Send every file below ``folders``. A link to a file of this host's folder becomes that file."""
+        """Send every file below ``folders``. A link to a file in this host's folder is sent as that file."""
         with Beneath(self.base) as own:
             for folder in folders:
                 try:
                     inside = own.inside(folder)
                 except FileNotFoundError:
                     continue
-                except OSError:  # the script has put something else in its place
+                except OSError:  # the script has replaced it
                     self._leave(folder)
                     continue
                 with inside:
@@ -272,8 +272,8 @@ def host_folder(shared: Path, local: Path, *, on_node: bool) -> HostFolder:
     """The folder in which a host works.
 
     Args:
-        shared: its folder in the job's folder.
+        shared: the host's folder in the job's folder.
         local: a folder on a disk of this node.
-        on_node: whether all of its files are there, and not only those of the runtime itself.
+        on_node: whether all of the host's files are in ``local``, and not only those of the runtime itself.
     """
     return (LocalHostFolder if on_node else HostFolder)(shared, local)

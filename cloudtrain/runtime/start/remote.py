@@ -1,10 +1,10 @@
-"""The program that runs a host of a job through ssh: nothing of cloudtrain is installed there.
+"""The program that runs a host of a job through ssh, where cloudtrain is not installed.
 
 A supervisor starts a Python of the host, and sends it the sources of this module and of those that it imports (see
-`platforms.hosts.connection`). Then both sides exchange `messages`: the host describes itself, receives the bundled
+`platforms.hosts.connection`). Then both sides exchange `messages`. The host describes itself, receives the bundled
 runtime, unless it has it, and the files of the job, and runs the runtime as a `node`, which sends its files back.
 
-The end of the connection, or its silence, ends the runtime and its ranks.
+The end of the connection, or silence on it, ends the runtime and its ranks.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 BEAT_SECONDS = 3.0
 PAUSED_SECONDS = 5.0
-"""A gap this long between two looks means that this process itself was paused."""
+"""A longer gap between two looks means that this process itself was paused."""
 TOKEN = 100
-"""Bytes of a token at most."""
+"""The most bytes of a token."""
 
 
 def state_folder() -> str:
-    """The user's state folder, as `cloudtrain.storage.state_home` names it."""
+    """The user's state folder: the same path as `cloudtrain.storage.state_home` returns."""
     given, xdg = os.environ.get("CLOUDTRAIN_HOME"), os.environ.get("XDG_STATE_HOME", "")
     folder = f"{xdg}/cloudtrain" if os.path.isabs(xdg) else "~/.local/state/cloudtrain"
     return os.path.abspath(os.path.expanduser(given or folder))
 
 
 def free_space(folder: str) -> int:
-    """The free bytes of the disk that has ``folder``, or would have it."""
+    """The free bytes of the disk on which ``folder`` is, or would be."""
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     return shutil.disk_usage(folder).free
 
 
 class Connection:
-    """This host's end of the connection. A timer beats, and notices that the other side is silent."""
+    """This host's end of the connection. A timer sends heartbeats, and detects silence of the other side."""
 
     def __init__(self) -> None:
         self.input = Input()
@@ -80,7 +80,7 @@ class Connection:
         return self.input.wait()
 
     def send(self, frames: bytes) -> None:
-        """Does nothing if the connection has ended."""
+        """Send frames. Does nothing if the connection has ended."""
         self._is_sending = True
         with contextlib.suppress(OSError):
             write_all(1, frames)
@@ -94,26 +94,26 @@ class Connection:
         waiting = self._unread()
         if (
             self.input.heard > self._heard or waiting > self._waiting
-        ):  # bytes that waited before are not a sign of life
+        ):  # bytes that were already waiting are not a sign of life
             self._heard = now
         self._waiting = waiting
         if now - self._heard > self.timeout:
             self._cut()
         elif now >= self._next_beat and not self._is_sending:
             self._next_beat = now + BEAT_SECONDS
-            # a full pipe must not hold up what this process does otherwise
+            # a full pipe must not block this process
             if select.select([], [1], [], 0)[1]:
                 self.send(Beat().frames(0))
 
     def _unread(self) -> int:
-        """The bytes of the input that this process has not read, which may wait for a write."""
+        """The number of unread bytes of the input, which this process may not read while a write blocks."""
         try:
             return unread(0)
         except OSError:  # not a pipe or a socket
             return int(bool(select.select([0], [], [], 0)[0]))
 
     def _cut(self) -> None:
-        """From now on, reads find the end of the input, and writes, also one that is blocked, go nowhere."""
+        """From now on, reads return the end of the input, and writes are discarded, even one that is blocked."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1):
@@ -122,7 +122,7 @@ class Connection:
 
 
 class RemoteHost:
-    """One host of a job, until the supervisor has all of it."""
+    """One host of a job, until the supervisor has received all of its files."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -206,7 +206,7 @@ class RemoteHost:
 
     @contextlib.contextmanager
     def _runtime(self) -> Any:
-        """The bundled runtime, which appears complete."""
+        """Open the archive of the bundled runtime, which appears only when it is complete."""
         own_folder(os.path.dirname(self._archive), create=True)
         fresh = f"{self._archive}.{os.urandom(6).hex()}"  # hosts may share a home folder
         try:
@@ -219,7 +219,7 @@ class RemoteHost:
                 os.unlink(fresh)
 
     def _make_base(self, folder: Folder) -> None:
-        """The host's own folder, empty."""
+        """Create the host's own folder, and remove one that exists."""
         base = f"{folder.parent or state_folder() + '/jobs'}/{folder.base}"
         own_folder(os.path.dirname(base), create=True)
         shutil.rmtree(base, ignore_errors=True)
@@ -267,11 +267,11 @@ def _read(path: str, size: int) -> str:
 
 
 def _missing(modules: list[str]) -> list[str]:
-    """The ``modules`` that this interpreter does not have."""
+    """The ``modules`` that are not installed for this interpreter."""
     import site
     from importlib.machinery import PathFinder
 
-    places = [*sys.path, site.getusersitepackages()]  # -I leaves it out, and the script has it
+    places = [*sys.path, site.getusersitepackages()]  # -I omits it, but the script has it
     return [name for name in modules if not (name in sys.modules or PathFinder.find_spec(name, places))]
 
 

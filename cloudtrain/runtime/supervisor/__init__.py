@@ -1,1 +1,1 @@
-"""The supervisor of a job: attempts, retries, preemptions and the outcome, next to the hosts of the job."""
+"""The supervisor of a job, which runs near its hosts: attempts, retries, preemptions and the outcome."""

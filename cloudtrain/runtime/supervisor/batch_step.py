@@ -36,14 +36,13 @@ def run_step(
 ) -> int:
     """Run the job in ``folder`` to its end. Returns the exit code for the scheduler, which is the job's own.
 
-    A submission that is not needed any more, because the job has ended in an earlier one, does nothing; so does one
-    next to another that runs.
+    Does nothing if the job has ended in an earlier submission, or if another submission is running it.
 
     Args:
         number: the scheduler's number of the job.
         make_hosts: creates the hosts of the job, from its folder and its secrets.
-        make_continuation: creates what starts the next attempt after a preemption, if anything does. The exit code is
-            `CONTINUED` then.
+        make_continuation: creates the object that starts the next attempt after a preemption, if there is one. In that
+            case, the exit code is `CONTINUED`.
     """
     try:
         with Claim(folder, number) as claim:
@@ -67,7 +66,7 @@ def _run(
         sys.stderr.write(f"the job has ended in an earlier submission: {record.status}\n")
         return 0
     try:
-        # also of a job that was submitted again by hand
+        # also for a job that a user has resubmitted by hand
         note_submission(
             folder, Submission(number, time=time.time(), site=os.environ.get("SLURM_CLUSTER_NAME", ""))
         )
@@ -89,7 +88,7 @@ def _run(
 
 
 def job_number(environ: Mapping[str, str] = os.environ) -> str:
-    """The number of this job, in the notation of ``squeue``: Slurm's elements of an array have two."""
+    """The number of this job, in the notation of ``squeue``: an array element of Slurm has two numbers."""
     array = environ.get("SLURM_ARRAY_JOB_ID")
     if array:
         return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', '0')}"

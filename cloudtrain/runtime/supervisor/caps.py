@@ -1,4 +1,4 @@
-"""The limits of a job's time, its cost at the price of each attempt, and how these are written.
+"""The limits of a job's time, its cost at the price of each attempt, and how both are displayed.
 
 The terms of a job are those of `cloudtrain.spec.CostTerms`. An attempt that starts at another price has its
 own: see `terms_of_attempt`.
@@ -20,7 +20,7 @@ PRICE = ("per_hour", "source", "date")
 
 
 def limit_of(body: Mapping[str, Any]) -> tuple[float, str]:
-    """The seconds that a job may run, all attempts together, and the reason for its end then."""
+    """The seconds that all attempts of a job together may run, and the reason to report when they are used up."""
     terms, limits = body.get("cost_terms") or {}, []
     if body.get("max_run"):
         limits.append((float(body["max_run"]), f"max_run of {body['max_run']} s is over"))
@@ -30,12 +30,12 @@ def limit_of(body: Mapping[str, Any]) -> tuple[float, str]:
 
 
 def stop_seconds(terms: Mapping[str, Any]) -> float:
-    """After how many seconds the job is stopped: before the cap, so that it has time to save."""
+    """The number of seconds after which the job is stopped, which is before the cap so that it has time to save."""
     return float(terms["cap_seconds"] - terms.get("reserve", 0.0))
 
 
 def price_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the event of an attempt that say what it costs; none if that is not known."""
+    """The fields of an attempt's event that give its price; none if the price is unknown."""
     terms = body.get("cost_terms") or {}
     names = ("per_hour", "currency", "source", "date")
     return {"price": {name: terms.get(name, "") for name in names}} if hourly(terms) else {}
@@ -44,12 +44,12 @@ def price_of(body: Mapping[str, Any]) -> dict[str, Any]:
 def terms_of_attempt(terms: Any, table: Any, seconds: float, day: str) -> Any:
     """The terms of an attempt that starts on ``day``, after the nodes have been held for ``seconds``.
 
-    Earlier attempts keep their prices: they cost what is ``paid``, for the seconds ``paid_for``. The cap is what is
-    left. The price stays what it was if the table has none, or one in another currency.
+    Earlier attempts keep their prices: ``paid`` is their cost, and ``paid_for`` their seconds. The cap applies to the
+    rest. The price does not change if the table has none, or has one in another currency.
 
     Args:
-        terms: of the attempt before, or of the job.
-        table: terms as the table would give them now; the same ones where it cannot be read.
+        terms: those of the previous attempt, or of the job.
+        table: the terms according to the current table; equal to ``terms`` if the table cannot be read.
     """
     spent_before = amount({"cost_terms": terms}, seconds)
     price = price_on(table, day)
@@ -63,7 +63,7 @@ def terms_of_attempt(terms: Any, table: Any, seconds: float, day: str) -> Any:
 
 
 def price_on(terms: Any, day: str) -> dict[str, Any] | None:
-    """The price in ``terms`` of an attempt that starts on ``day``; None if it is not known."""
+    """The price in ``terms`` of an attempt that starts on ``day``; None if it is unknown."""
     if hourly(terms) is None:
         return None
     later: Any = terms.get("later")
@@ -86,7 +86,8 @@ def day_of(time: float) -> str:
 def cap_of(terms: Mapping[str, Any]) -> dict[str, Any]:
     """The cap of ``terms`` that is reached first, and the seconds from the start of the job until then; empty if none.
 
-    ``max_cost`` counts from what is ``paid`` on, at the price of the terms; ``max_gpu_hours`` at ``gpus`` GPUs.
+    For ``max_cost``, the amount in ``paid`` is used up, and the rest is spent at the price of the terms. For
+    ``max_gpu_hours``, ``gpus`` GPUs are in use.
     """
     limits = []
     if terms.get("max_cost"):
@@ -107,7 +108,7 @@ def cap_of(terms: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hourly(terms: Any) -> float | None:
-    """The price of an hour of all nodes in the terms of a request, which may be damaged; None if it is not known."""
+    """The price of an hour of all nodes in the terms of a request, which may be damaged; None if it is unknown."""
     found: Any = terms.get("per_hour") if isinstance(terms, Mapping) else None
     return float(found) if is_number(found) and found > 0 else None
 
@@ -122,7 +123,7 @@ def money(amount: float, currency: str) -> str:
 
 
 def amount(body: Mapping[str, Any], seconds: float) -> tuple[float, str] | None:
-    """The cost of ``seconds`` of all nodes, and its currency; None if the price is not known."""
+    """The cost of ``seconds`` of all nodes, and its currency; None if the price is unknown."""
     terms: Any = body.get("cost_terms")
     price = hourly(terms)
     if price is None:

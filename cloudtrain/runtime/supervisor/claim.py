@@ -1,7 +1,7 @@
-"""The claim of a submission on the folder of its job: two submissions that run at the same time never share a folder.
+"""The claim of a submission on the folder of its job, so that two running submissions never share a folder.
 
-Someone may submit the script again by hand, or a scheduler may start a job again whose first node it has lost. The
-submission that runs touches its claim all the time; another one watches it before it takes the folder over.
+A user may resubmit the script by hand, or a scheduler may restart a job after it has lost the first node. The running
+submission touches its claim regularly; another submission watches the claim before it takes the folder over.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cloudtrain.storage.disk_reserve import is_full
 
 BEAT_SECONDS = 2.0
 WATCH_SECONDS = 20.0
-"""How long a claim must stay untouched until its submission counts as gone."""
+"""How long a claim must stay untouched before its submission counts as ended."""
 FRESH_SECONDS = 5 * BEAT_SECONDS
-"""How long after a touch of its claim a submission counts as alive, without other evidence."""
+"""How long a submission counts as alive after it has touched its claim, without other evidence."""
 SETTLE_SECONDS = 1.0
-"""How long two submissions that take the same claim over may be apart."""
+"""The longest time between two submissions that both take over the same claim."""
 LARGEST = 1 << 16
 
 
@@ -36,7 +36,7 @@ class Claim:
     """The claim of this submission, as a context manager.
 
     Args:
-        number: the scheduler's number of this submission. A scheduler starts a number again only after its end.
+        number: the scheduler's number of this submission. A scheduler restarts a number only after its end.
     """
 
     def __init__(self, folder: Path, number: str) -> None:
@@ -47,14 +47,14 @@ class Claim:
         """The submission that holds the folder; empty if this one does."""
 
     def __enter__(self) -> Claim:
-        """Raises PlatformError if it stays unknown whether another submission holds the folder."""
+        """Raises PlatformError if it cannot be determined whether another submission holds the folder."""
         deadline = time.monotonic() + WATCH_SECONDS
         while True:
             try:
                 self.other = self._take()
                 break
             except OSError as error:
-                if is_full(error):  # the job can still end in order
+                if is_full(error):  # let the job run: it can still end properly
                     return self
                 if time.monotonic() > deadline:
                     raise PlatformError(f"{self._path} cannot be read: {error.strerror}") from error
@@ -91,17 +91,17 @@ class Claim:
         return "" if holder == self._own else _name(holder)
 
     def _holder(self) -> tuple[dict[str, str], int]:
-        """The content of the claim, and when it was touched. Opens it: a network file system looks again then."""
+        """The content of the claim, and when it was touched. Opens it, so that a network file system refreshes both."""
         try:
             with open(open_regular(self._path, READ_REGULAR), "rb") as file:
                 touched = os.fstat(file.fileno()).st_mtime_ns
                 content = Fields(parse_json(file.read(LARGEST)))
                 return {name: content.text(name, "") for name in self._own}, touched
-        except (FileNotFoundError, ValueError):  # it is being written, or gone
+        except (FileNotFoundError, ValueError):  # it is being written, or was removed
             return {}, 0
 
     def _beat(self) -> None:
-        """Touch the claim. If another submission has taken it over, end this process: its nodes end with it."""
+        """Touch the claim. If another submission has taken it over, end this process, and its nodes with it."""
         while not self._ended.wait(BEAT_SECONDS):
             with contextlib.suppress(OSError):
                 os.utime(self._path)
@@ -113,7 +113,7 @@ class Claim:
 
 
 def is_claimed(folder: Path) -> bool:
-    """Whether a submission has touched its claim on the folder of a job just now."""
+    """Whether a submission has touched its claim on the folder of a job in the last `FRESH_SECONDS`."""
     try:
         with open(open_regular(folder / CLAIM, READ_REGULAR), "rb") as file:
             touched = os.fstat(file.fileno()).st_mtime

@@ -1,9 +1,9 @@
-"""The process that sends the notifications of a job, next to its supervisor, which it may outlive.
+"""The process that sends the notifications of a job. It runs next to the supervisor, and may outlive it.
 
-It holds the lock of the job's outbox from beginning to end, sends what the supervisor posts there, and posts the end of
-the job itself: from the final record, or because the supervisor is gone. On a machine of the user's, it runs until each
-notification has arrived, or its rule gives up. In an allocation it ends with the batch step; what has not arrived by
-then, ``cloudtrain notify`` sends.
+It holds the lock of the job's outbox throughout, sends what the supervisor posts there, and posts the end of the job
+itself: from the final record, or because the supervisor was killed. On the user's own machine, it runs until each
+notification has arrived, or its rule gives up. In an allocation it ends with the batch step; ``cloudtrain notify``
+sends what has not arrived by then.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from cloudtrain.runtime.supervisor.record import LARGEST, STOPPED_BY_USER
 
 LOOK_SECONDS = 0.5
 ALIVE_SECONDS = 2.0
-"""Seconds between two looks whether the supervisor is alive."""
+"""Seconds between two checks whether the supervisor is alive."""
 RESTART_SECONDS = 60.0
-"""The supervisor starts a courier that has ended once in this time."""
+"""The supervisor restarts a courier that has ended at most once in this time."""
 LOCK_SECONDS = 10.0
 """How long a courier tries to get the lock after its supervisor has ended."""
 REQUEST_SECONDS = 600.0
-"""How long it tries to read the request."""
+"""How long a courier tries to read the request."""
 MACHINE, STEP = "machine", "step"
-"""Whether the supervisor runs on a machine of the user's, or in an allocation."""
+"""Where the supervisor runs: on the user's own machine, or in an allocation."""
 
 _RUN = (
     "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
     " from cloudtrain.runtime.supervisor.courier import main; main()"
 )
 _ORPHAN = 'exec 3<&0; "$@" <&3 3<&- &'
-"""A shell command that starts a program as no one's child: a supervisor ends its descendants after each attempt."""
+"""A shell command that starts a program as an orphan, because a supervisor ends its descendants after each attempt."""
 
 
 class Courier:
-    """The supervisor's end. The courier sees when the supervisor closes it, or is killed.
+    """The supervisor's handle of the courier. The courier notices when the supervisor closes it, or is killed.
 
-    No error reaches the job, which runs without notifications if the courier does not start.
+    Errors never affect the job: it runs without notifications if the courier does not start.
     """
 
     def __init__(self, folder: JobFolder, environ: Mapping[str, str], place: str) -> None:
@@ -93,7 +93,7 @@ class Courier:
             self._say(f"notifications of this job are not sent: {error}")
 
     def keep(self) -> None:
-        """Start the courier again if it has ended, once in `RESTART_SECONDS`, or another one if it is paused."""
+        """Restart the courier if it has ended, at most once in `RESTART_SECONDS`, or replace it if it is paused."""
         now = time.monotonic()
         if now >= self._started_at + RESTART_SECONDS:
             self._start_again()
@@ -103,20 +103,20 @@ class Courier:
                 self._replace_paused()
 
     def _replace_paused(self) -> None:
-        """Start another courier if there was no sign of this one since the last call."""
+        """Start another courier if this one has shown no sign of life since the last call."""
         before, self._signs = self._signs, self._outbox.signs()
         if before is None or before != self._signs or not self._outbox.take_over(before):
             return
         self._say("the process that sends the notifications of this job is paused: starting another one")
         if self._process and self._process.stdin:
             self._process.stdin.close()
-            self._process.kill()  # in an allocation; elsewhere it is not a child, and ends when it continues
+            self._process.kill()  # works in an allocation; elsewhere it is not a child, and ends when it is resumed
             self._process.wait()
             self._process = None
         self._start()
 
     def close(self, seconds: float) -> None:
-        """Let the courier finish: one of an allocation for at most ``seconds``, then it is ended."""
+        """Let the courier finish. In an allocation, end it after ``seconds``."""
         self._start_again()
         if not self._process or not self._process.stdin:
             return
@@ -127,7 +127,7 @@ class Courier:
         self._process.wait()
 
     def _start_again(self) -> None:
-        """Start the courier if there is none. The new one gets the lock of the outbox after the end of the old one."""
+        """Start the courier if none runs. The new one gets the lock of the outbox once the old one has ended."""
         if self._process and self._process.stdin:
             if not has_no_reader(self._process.stdin):
                 return
@@ -171,9 +171,9 @@ def main() -> None:
 def carry(
     folder: JobFolder, outbox: Outbox, environ: Mapping[str, str], closed: threading.Event, place: str
 ) -> bool:
-    """Send the notifications of a job until none is left after its supervisor has ended, or its folder is removed.
+    """Send the notifications of a job until its supervisor has ended and none is left, or its folder is removed.
 
-    Returns false before, if another process has taken the outbox over.
+    Returns false earlier if another process has taken the outbox over.
 
     Args:
         closed: set when the supervisor has closed its end, or was killed.
@@ -187,7 +187,7 @@ def carry(
                 return True
             if outbox.is_taken_over:
                 return False
-            with suppress(OSError):  # a full disk: what is due is sent all the same
+            with suppress(OSError):  # a full disk: notifications that are due are sent even so
                 outbox.beat()
             delivery = delivery or _delivery(folder, outbox, environ)
             if place == MACHINE and not ended and time.monotonic() > look_at:
@@ -212,7 +212,7 @@ def _delivery(folder: JobFolder, outbox: Outbox, environ: Mapping[str, str]) -> 
 
 
 def post_end(folder: JobFolder, place: str) -> bool:
-    """Post the notification of a job's end after that of its supervisor, unless the job continues elsewhere.
+    """Post the notification of a job's end after its supervisor has ended, unless the job continues elsewhere.
 
     Returns false if that cannot be decided yet. Raises OSError or PlatformError.
     """
@@ -237,7 +237,7 @@ def post_end(folder: JobFolder, place: str) -> bool:
 
 
 def _lost(folder: JobFolder) -> FailureReport:
-    """The failure of a job whose supervisor is gone, with the last line that it printed, if any."""
+    """The failure of a job whose supervisor was killed, with the last line that it printed, if any."""
     last = ""
     with suppress(OSError):
         lines = read_regular(folder.supervisor_log, LARGEST).decode("utf-8", "replace").splitlines()

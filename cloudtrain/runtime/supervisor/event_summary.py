@@ -1,4 +1,4 @@
-"""The summary of a job's events in ``summary.json``, so that readers need not read millions of events."""
+"""The summary of a job's events in ``summary.json``, which saves readers from reading millions of events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cloudtrain.observe.growing import Bookmark, Read, is_same, new_lines
 from cloudtrain.observe.summary import Summary
 
 STORE_BYTES = 1 << 14
-"""Fewer bytes of events are read again instead: a small job has no summary, and reading it writes nothing."""
+"""The fewest new bytes of events that a summary is stored for. Small jobs have none, so reading them writes nothing."""
 
 
 def to_cached(values: dict[str, Any]) -> bytes:
-    """``values`` for a file, with their hash: after any change of a byte, they count as missing."""
+    """``values`` as the content of a file, with their hash: if any byte changes, they count as missing."""
     text = json.dumps({"version": __version__, **values}, ensure_ascii=False)
     data = text.encode("utf-8", "backslashreplace")
     return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
@@ -35,7 +35,7 @@ def from_cached(data: bytes) -> dict[str, Any] | None:
 
 
 UNREADABLE = (TypeError, ValueError, KeyError, AttributeError)
-"""Raised for cached values with other fields: those of another commit, whose version is the same."""
+"""Raised for cached values with other fields, from another commit of the same version."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class EventSummary:
     """The content of ``summary.json``. The supervisor and any reader may replace it."""
 
     mark: Bookmark = field(default_factory=Bookmark)
-    """How far the events were read."""
+    """The position up to which the events were read."""
     summary: Summary = field(default_factory=Summary)
     stored: int = 0
     """The position up to which the file covers the events."""
@@ -64,7 +64,7 @@ class EventSummary:
             return cls()
 
     def update(self, read: Read) -> Summary:
-        """The summary of all events so far, which ``read`` returns from a position on. Raises what that raises."""
+        """The summary of all events so far. ``read`` returns events from a position on; its errors are raised."""
         if not is_same(read, self.mark):
             self.mark, self.summary, self.stored = Bookmark(), Summary(), 0
         for lines in new_lines(read, self.mark):
@@ -73,7 +73,7 @@ class EventSummary:
         return self.summary
 
     def store(self, write: Callable[[bytes], object]) -> None:
-        """Write the file, if it covers at least `STORE_BYTES` more than before."""
+        """Write the file if it would cover at least `STORE_BYTES` more than before."""
         if self.mark.position - self.stored >= STORE_BYTES:
             with contextlib.suppress(OSError):  # a full disk or a removed folder: the next reader reads more
                 write(self.to_json())

@@ -2,17 +2,17 @@
 
 request.json     the request, without secrets
 state.json       the job's record: status, attempt, times, failure
-lock             held by the supervisor while it is alive, and created again if it is removed; its time is when it
-                 was last seen alive
-stop             the user has requested the stop
-stacks           the user has requested the stacks of all ranks; the supervisor removes it
+lock             held by the supervisor while it is alive, and recreated if it is removed; its modification time is
+                 when the supervisor last showed that it is alive
+stop             exists if the user has requested the stop
+stacks           exists if the user has requested the stacks of all ranks; the supervisor removes it
 .cloudtrain-*    spare files for the final record, until the job has ended
-supervisor.log   output of the supervisor, if it fails itself
+supervisor.log   the output of the supervisor, if the supervisor itself fails
 job.log          the output of all ranks, merged
-events.jsonl     phases, progress, metrics: its own, and those that it has copied from the hosts
+events.jsonl     phases, progress, metrics: the supervisor's own, and copies of those of the hosts
 summary.json     a summary of the events so far; the supervisor and any reader may replace it
-description.json the description of a job that has ended; likewise
-notifications.*  messages about the job, which of them have been sent, and the lock of the process that sends
+description.json the description of a job that has ended; the supervisor and any reader may replace it
+notifications.*  messages about the job, which of them have been sent, and the lock of the sending process
 leader           the address at which the hosts find their leader
 hosts/<name>/    the host's /opt/ml
 """
@@ -52,7 +52,7 @@ DESCRIPTION = "description.json"
 STOP_MARK = "stop"
 STACKS_REQUEST = "stacks"
 FOR_STACKS, FOR_NATIVE_STACKS = b"python", b"native"
-"""The contents of that file."""
+"""The possible contents of `STACKS_REQUEST`."""
 LOCK = "lock"
 CLAIM = "claim.json"
 """See `cloudtrain.runtime.supervisor.claim`."""
@@ -61,7 +61,7 @@ READ_SIZE = 1 << 20
 
 
 _NO_LOCK = (errno.ENOENT, errno.ENOTDIR, *NOT_A_FILE)
-"""The job is gone, or something else is in place of the lock."""
+"""The job was removed, or the lock's path is not a regular file."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ class JobFolder:
 
     @property
     def reserve(self) -> Reserve:
-        """The space kept for its final record."""
+        """The disk space reserved for the final record."""
         return Reserve(self.path)
 
     def host(self, name: str) -> Paths:
         return Paths(self.path / "hosts" / name)
 
     def open_log(self) -> BinaryIO:
-        """The job's log, to append to. Raises OSError if something else is in its place."""
+        """Open the job's log to append to it. Raises OSError if it is not a regular file."""
         return open(open_to_append(self.log), "ab")
 
     def append_to_log(self, text: str) -> None:
@@ -118,7 +118,7 @@ class JobFolder:
             log.write(text.encode("utf-8", "backslashreplace"))
 
     def read_request(self) -> dict[str, Any]:
-        """The body of the request. Raises PlatformError if it is damaged or gone."""
+        """The body of the request. Raises PlatformError if it is damaged or missing."""
         try:
             data = again(lambda: read_regular(self.path / REQUEST, LARGEST))
             return parse_body(data, complete=True)
@@ -126,7 +126,7 @@ class JobFolder:
             raise damaged_request(str(self.path), error) from None
 
     def read_record(self) -> JobRecord:
-        """The last record of the supervisor. If it cannot be read, the result is that of a failed job.
+        """The last record of the supervisor. If it cannot be read, the result is the record of a failed job.
 
         Raises FileNotFoundError if the job does not exist.
         """
@@ -134,7 +134,7 @@ class JobFolder:
 
     @property
     def run_id(self) -> str:
-        """The identity of the job for trackers, the same in all attempts. A later job of this name has another."""
+        """The identity of the job for trackers, the same in all attempts. A later job with this name has another."""
         return new_run_id(self.name, self.read_record().submitted_at)
 
     def read_events(self, start: int) -> bytes:
@@ -151,7 +151,7 @@ class JobFolder:
             return b""
 
     def write_record(self, record: JobRecord) -> None:
-        """Write the record, also on a full disk. Raises OSError."""
+        """Write the record, even on a full disk. Raises OSError."""
         final = record.status.is_final
         # after a crash of the machine, only a final record is useful
         again(
@@ -165,7 +165,7 @@ class JobFolder:
         )
 
     def take_stack_request(self) -> bytes:
-        """The content of a new request for stacks, which is removed; empty without one. Raises OSError."""
+        """Remove a new request for stacks, and return its content; empty if there is none. Raises OSError."""
         path = self.path / STACKS_REQUEST
         try:
             request = read_regular(path, 100)
@@ -176,7 +176,7 @@ class JobFolder:
 
     @property
     def is_half_made(self) -> bool:
-        """Whether a submission that was killed has left this folder, without a record. Later versions leave none."""
+        """Whether a killed submission has left this folder without a record. Newer versions leave no such folders."""
         try:
             names = set(os.listdir(self.path))
         except (FileNotFoundError, NotADirectoryError):
@@ -184,9 +184,9 @@ class JobFolder:
         return names <= {REQUEST, LOG, SUPERVISOR_LOG, LOCK, STOP_MARK} and not self.is_locked()
 
     def is_alive(self) -> bool:
-        """Whether the supervisor runs: it holds the lock, or, if that was removed, the record names its process.
+        """Whether the supervisor runs. It holds the lock; if the lock was removed, the record names its process.
 
-        Raises OSError or PlatformError if that is unknown.
+        Raises OSError or PlatformError if this cannot be determined.
         """
         if self.is_locked():
             return True
@@ -196,7 +196,7 @@ class JobFolder:
             return False
 
     def is_locked(self) -> bool:
-        """Whether another process holds the lock. Raises OSError, except if there is no lock, or cannot be one."""
+        """Whether another process holds the lock. Raises OSError, but not if there is no lock, or cannot be one."""
         try:
             descriptor = again(lambda: self.lock(create=False))
         except OSError as error:
@@ -212,14 +212,14 @@ class JobFolder:
         """Let `last_life` return the current time. Needs no space on the disk.
 
         Args:
-            held: the descriptor of the lock that this process holds. If something has removed the file, it is created
-                and locked again, and has this descriptor.
+            held: the descriptor of the lock that this process holds. If the file was removed, it is recreated and
+                locked, with the same descriptor.
         """
         with contextlib.suppress(OSError):  # the folder was removed
             if held is not None and not self._is_lock(held):
                 lock = self.lock()
                 if lock is None:
-                    return  # a reader has just tested it: next time
+                    return  # a reader is just testing it: try at the next call
                 os.dup2(lock, held, inheritable=False)
                 os.close(lock)
             os.utime(self.path / LOCK)
@@ -231,7 +231,7 @@ class JobFolder:
             return False
 
     def last_life(self) -> float | None:
-        """When the job was last seen alive, in seconds since the epoch; None if nothing shows it."""
+        """When the job was last seen alive, in seconds since the epoch; None if no file shows it."""
         times = []
         for name in (LOCK, CLAIM, EVENTS, LOG):
             with contextlib.suppress(OSError):
@@ -239,7 +239,7 @@ class JobFolder:
         return max(times, default=None)
 
     def lock(self, *, create: bool = True) -> int | None:
-        """Take the lock, and return its descriptor; None if another process, the supervisor, holds it.
+        """Take the lock, and return its descriptor; None if another process holds it.
 
         A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
@@ -261,7 +261,7 @@ def jobs_home(platform: str) -> Path:
 
 
 def folders_with_record(jobs: Path) -> list[Path]:
-    """The folders of all jobs in ``jobs``, by name. Whatever the record is, also a broken link, is one."""
+    """The folders of all jobs in ``jobs``, sorted by name. Anything counts as a record, even a broken link."""
     try:
         names = os.listdir(jobs)
     except (FileNotFoundError, NotADirectoryError):

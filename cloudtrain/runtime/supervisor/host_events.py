@@ -1,7 +1,7 @@
 """Copies what the hosts of a job record into the job's events, which only the supervisor writes.
 
-A host writes its events into its own folder, where the script can write too. So they are read as anything else that a
-job says about itself: a limited number of bytes, only lines that are events, and only events that a host decides on.
+A host writes its events into its own folder, where the script can write too. So they are not trusted: only a limited
+number of bytes is read, only lines that are events, and only events that a host may record.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cloudtrain.observe.hanging import HANGING, MOST_HANGS, Hanging, read_hangin
 from cloudtrain.runtime.supervisor.folder import JobFolder
 
 PART = 1 << 20
-"""Bytes that are read of one host at a time."""
+"""The most bytes that are read from one host at a time."""
 MOST = 256 << 20
-"""Bytes that are read of one host in one attempt: more than two million metrics."""
+"""The most bytes that are read from one host in one attempt: more than two million metrics."""
 
 OF_UPLOADS = ("uploaded", "discarded")
-"""Events about the outputs, for the supervisor where the hosts do not upload them."""
+"""Events about the outputs. Only the supervisor records them if the hosts do not upload the outputs."""
 
 
 @dataclass
@@ -35,13 +35,13 @@ class _Source:
     name: str
     folder: Path
     key: str
-    """The path of its events, below ``folder``."""
+    """The path of the events, relative to ``folder``."""
     position: int = 0
     pending: bytes = b""
     is_cut: bool = False
     """Whether the line that is being read is too long."""
     is_over: bool = False
-    """Whether there are more events than are read."""
+    """Whether there are more events than may be read."""
 
 
 class HostEvents:
@@ -49,7 +49,7 @@ class HostEvents:
 
     Args:
         uploads: whether the hosts upload the outputs themselves.
-        most: the bytes that are read of one host in one attempt.
+        most: the most bytes that are read from one host in one attempt.
     """
 
     def __init__(self, folder: JobFolder, events: EventLog, *, uploads: bool, most: int = MOST) -> None:
@@ -64,14 +64,14 @@ class HostEvents:
         """The hangs that hosts have reported."""
 
     def begin(self, hosts: Sequence[str]) -> None:
-        """A new attempt begins, whose ``hosts`` start with new files."""
+        """Begin a new attempt, in which ``hosts`` start with new files."""
         self._sources = []
         self.reclaimed.clear()
         for name in hosts:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """A host starts with a new file, maybe for the second time."""
+        """Read the new file of a host that starts, possibly for the second time in this attempt."""
         paths = self._folder.host(name)
         self._sources = [source for source in self._sources if source.name != name]
         self._sources.append(_Source(name, paths.base, paths.key(paths.events)))
@@ -82,7 +82,7 @@ class HostEvents:
             self._copy(source)
 
     def finish(self) -> None:
-        """Copy all events that are left. The hosts have ended."""
+        """Copy all remaining events, after the hosts have ended."""
         for source in self._sources:
             while self._copy(source):
                 pass
@@ -91,7 +91,7 @@ class HostEvents:
         """Copy the next part of one host's events. Returns whether there may be more."""
         try:
             data = self._read(source)
-        except OSError:  # not there yet, or something else is in its place
+        except OSError:  # the file does not exist yet, or is not a regular file
             return False
         lines = b"".join(self._parse(source, data))
         if lines:
@@ -103,7 +103,7 @@ class HostEvents:
         with Beneath(source.folder) as folder, folder.open(source.key) as file:
             size = os.fstat(file.fileno()).st_size
             if size < source.position:
-                return b""  # the script has cut it
+                return b""  # the script has truncated it
             file.seek(source.position)
             data = file.read(min(PART, self._most - source.position))
             if source.position + len(data) == self._most < size and not source.is_over:

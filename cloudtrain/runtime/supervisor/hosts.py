@@ -27,23 +27,23 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.storage.disk_reserve import Reserve
 
 LOOK_SECONDS = 0.1
-"""How often a supervisor looks into a folder on its own machine."""
+"""Seconds between two looks of a supervisor into a folder on its own machine."""
 
 
 class RunningHost(Protocol):
     """The runtime of one host."""
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code of the runtime, negative for a signal; None while it runs."""
 
     def send_signal(self, number: int) -> None:
         """Send a signal. Does nothing if the runtime has ended."""
 
     def abandon(self) -> None:
-        """Kill only this one, which the other hosts have lost. It counts as ended soon, whether it answers or not."""
+        """Kill only this runtime, which the other hosts have lost. It soon counts as ended, even without an answer."""
 
     def lost(self, name: str) -> FailureReport | None:
-        """The evidence on host ``name``, which ended without a report; None for no more than its exit code."""
+        """Why host ``name`` ended without a report; None if only its exit code is available."""
 
 
 class Hosts(Protocol):
@@ -52,32 +52,32 @@ class Hosts(Protocol):
     everyone: Sequence[str]
     """All hosts, spare ones last. A scheduler chooses them when it starts the job."""
     names: Sequence[str]
-    """Those with a place in this attempt, in rank order; the first one is the leader."""
+    """The hosts with a place in this attempt, in rank order; the first one is the leader."""
     spares: Sequence[str]
-    """Those that wait for one."""
+    """The hosts that wait for a place."""
     waiting: Mapping[str, RunningHost]
     """The runtimes of the spare hosts in this attempt."""
     interface: str
-    """The network interface over which they reach each other."""
+    """The network interface over which the hosts reach each other."""
     end_seconds: float
-    """How long they may take to end after the grace of a stop. They end their ranks themselves."""
+    """How long the hosts may take to end after the grace of a stop. They end their ranks themselves."""
     look_seconds: float
-    """How often the supervisor looks into the job's folder, and shows there that it is alive."""
+    """Seconds between two looks of the supervisor into the job's folder, where it also shows that it is alive."""
     resources: str
     """The processors and the memory of each host, such as ``4 CPUs, 8 GB of memory``; empty if they are unknown."""
     upload: bool
     """Whether the runtimes upload the outputs. Otherwise, `finish` does, and their events of uploads are ignored."""
     restarts_here: bool
-    """Whether this attempt, if a rank is killed, is followed by another one on the same hosts."""
+    """Whether another attempt on the same hosts follows this one if a rank is killed."""
     ran: float
-    """Seconds that the job has run before this attempt."""
+    """Seconds for which the job ran before this attempt."""
 
     def assign(self, left_out: Sequence[str], dropped: Sequence[str]) -> None:
-        """Give every host its place in the next attempt: see `assign`."""
+        """Assign every host its place in the next attempt: see `assign`."""
 
     @property
     def may_lose_some(self) -> bool:
-        """Whether the job continues when a host is lost, with a spare one or with fewer."""
+        """Whether the job continues when a host is lost, with a spare host or with fewer hosts."""
 
     @property
     def free_spares(self) -> Sequence[str]:
@@ -85,15 +85,15 @@ class Hosts(Protocol):
 
     @property
     def storage_environment(self) -> Mapping[str, str]:
-        """The variables by which the runtimes reach the storage, from this machine."""
+        """The variables with which this machine reaches the storage as the runtimes do."""
 
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""
 
     def rejoin(self, name: str) -> bool | None:
-        """Let a host that was lost wait as a spare one in this attempt, if it can be reached.
+        """Let a host that was lost join this attempt as a spare host, if it can be reached.
 
-        Returns whether it does; None: it has been asked, and has not answered yet. Does not wait.
+        Returns whether it has joined; None if it was queried and has not answered yet. Does not wait.
         """
 
     def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
@@ -101,16 +101,16 @@ class Hosts(Protocol):
 
         Args:
             attempt: the number of earlier attempts.
-            log: the descriptor of the job's log, to which they write their output.
+            log: the descriptor of the job's log, to which the runtimes write their output.
         """
 
     def report(self, name: str) -> FailureReport | None:
-        """The failure, of the host or of the job, that the runtime of a host reported."""
+        """The failure that the runtime of a host reported, of the host or of the job."""
 
     def finish(self, *, failed: bool) -> FailureReport | None:
-        """Save the outputs of the hosts, which have all ended, and remove everything but their folders.
+        """Save the outputs of the hosts after all have ended, and remove everything but their folders.
 
-        Returns the failure to do so, unless the attempt itself ``failed``.
+        Returns the failure if the outputs cannot be saved, unless the attempt itself ``failed``.
         """
 
 
@@ -133,7 +133,7 @@ class FolderHosts:
         """The job secret of this attempt. It is in no request, record or environment."""
         self.everyone: Sequence[str] = names
         self._wanted = self._places = len(names) - self._request.get("spare_hosts", 0)
-        """How many hosts are to have a place, and how many of `everyone` have one, or had."""
+        """How many places the job should have, and how many hosts of `everyone` have or had one."""
         self._dropped: Sequence[str] = ()
         self.waiting: Mapping[str, RunningHost] = {}
         self.assign((), ())
@@ -150,7 +150,7 @@ class FolderHosts:
         self._dropped = dropped
         self.names, self.spares = assign(self.everyone, self._places, left_out, dropped)
         back = self.spares[: self._wanted - len(self.names)]
-        if back:  # hosts that were lost, and have come back to a world that has become smaller
+        if back:  # lost hosts that have rejoined a world that had shrunk
             self.names, self.spares = [*self.names, *back], self.spares[len(back) :]
             self._keep_places()
 
@@ -158,14 +158,14 @@ class FolderHosts:
         return False
 
     def _add_spare(self, name: str) -> None:
-        """From now on a host is a spare one. The others keep their places."""
+        """Make a host a spare host. The others keep their places."""
         if name not in self.spares:
             self.spares = [*self.spares, name]
             self._dropped = [one for one in self._dropped if one != name]
             self._keep_places()
 
     def _keep_places(self) -> None:
-        """Make the present places those that `assign` starts from."""
+        """Make the current places the starting point of `assign`."""
         places = [*self.names, *(name for name in self._dropped if name not in self.names)]
         known = {*places, *self.spares}
         self._places = len(places)
@@ -184,7 +184,7 @@ class FolderHosts:
         return {**os.environ, **request_environment(self._request)}
 
     def _attempt_settings(self, attempt: int) -> Settings:
-        """Those of the request, and of an attempt on hosts that keep their memory for the next one."""
+        """The settings of the request, with those of this attempt."""
         return replace(
             request_settings(self._request),
             attempt=attempt,
@@ -194,7 +194,7 @@ class FolderHosts:
         )
 
     def _with_places(self, runtimes: Mapping[str, RunningHost]) -> Mapping[str, RunningHost]:
-        """Those of ``runtimes`` whose hosts have a place. The others wait."""
+        """The ``runtimes`` of hosts with a place. The others become `waiting`."""
         self.waiting = {name: runtimes[name] for name in self.spares if name in runtimes}
         return {name: runtimes[name] for name in self.names}
 
@@ -206,16 +206,16 @@ class FolderHosts:
             self._prepare_host(name, groups)
 
     def report(self, name: str) -> FailureReport | None:
-        """The report, in which the script may have written too: anything else than a report is none."""
+        """The failure report. The script can write its file too, so invalid content counts as no report."""
         paths = self._folder.host(name)
         with contextlib.suppress(OSError, ValueError):
             return FailureReport.from_json(again(lambda: read_left(paths, paths.failure_report)))
         return None
 
     def _prepare_host(self, name: str, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Write the container's configuration, and empty its folders for a new attempt.
+        """Write the configuration of a host, and empty its folders for a new attempt.
 
-        An earlier attempt may have left links there: nothing is written through them.
+        An earlier attempt may have left symbolic links there; nothing is written through them.
         """
         paths = self._folder.host(name)
         paths.base.mkdir(parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ def numbered_names(count: int) -> list[str]:
 
 
 def _groups_with_hosts(groups: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The instance groups as in ``resourceconfig.json``. Each takes the next hosts."""
+    """The instance groups as in ``resourceconfig.json``. Each group takes the next hosts in order."""
     rest = iter(hosts)
     for group in groups:
         yield {

@@ -1,4 +1,4 @@
-"""The summary of a job's events as its supervisor needs it: for readers, for the last step, and for the goodput."""
+"""The supervisor's summary of a job's events: for readers, for the last step, and for the goodput."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.supervisor.record import JobRecord
 
 MANY_EVENTS = 1 << 20
-"""Bytes of new events after which they are summarised: 25 ms of CPU time."""
+"""New events are summarised after this number of bytes, which takes 25 ms of CPU time."""
 
 
 class JobSummary:
-    """The summary of the events in a job folder, read on as they grow."""
+    """The summary of the events in a job folder, which is updated as events are added."""
 
     def __init__(self, folder: JobFolder, events: EventLog) -> None:
         self._folder, self._events = folder, events
         self._summary: EventSummary | None = None
 
     def update(self) -> Summary:
-        """The summary of the events so far, which is stored for readers. Raises OSError."""
+        """Summarise the events so far, and store the summary for readers. Raises OSError."""
         from cloudtrain.runtime.supervisor.event_summary import EventSummary  # not before the ranks start
 
-        # it starts empty: the script may have written the file
+        # start with an empty summary, because the script may have written the file
         self._summary = self._summary or EventSummary()
         summary = self._summary.update(self._folder.read_events)
         self._summary.store(lambda data: replace_file(self._folder.path / SUMMARY, data))
         return summary
 
     def update_if_large(self) -> None:
-        """Summarise the events when `MANY_EVENTS` are new, so that no reader has to read them all."""
+        """Summarise the events when `MANY_EVENTS` bytes of them are new, so that no reader has to read them all."""
         with contextlib.suppress(OSError):
             done = self._summary.mark.position if self._summary else 0
             if self._folder.events.stat().st_size - done >= MANY_EVENTS:
@@ -51,7 +51,7 @@ class JobSummary:
         return None
 
     def with_results(self, record: JobRecord, request: Mapping[str, Any]) -> JobRecord:
-        """The record of a job that has ended with the results in its events. Adds its goodput to the events."""
+        """Add the results in a job's events to its final record. Also adds its goodput to the events."""
         with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
             summary = self.update()
             record = record.with_results(summary, request)

@@ -1,8 +1,8 @@
-"""Saves what the runtimes of a job that ends have left in the memory of this machine.
+"""Saves the checkpoints that the runtimes of a job have left in the memory of this machine when the job ends.
 
-A runtime leaves it to the next attempt while the storage does not answer, or because it was killed. If no attempt
-follows, other processes commit it, of all hosts at the same time: the storage is that of the job's variables, and
-may never answer. What it does not take is put on disk.
+A runtime leaves them to the next attempt while the storage does not answer, or because it was killed. If no attempt
+follows, other processes commit them, for all hosts in parallel, because the storage may never answer and needs the
+job's variables. Checkpoints that the storage does not accept are written to disk.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from cloudtrain.errors import Unreachable
 from cloudtrain.runtime.checkpoint_memory import STALE_SECONDS, left_commit, remove_memory
 
 AWAY_SECONDS = 10.0
-"""How long to try storage that is away: the job has no outcome before."""
+"""How long to try unavailable storage. Until then, the job has no outcome."""
 LONGEST_SECONDS = 180.0
 """How long to try storage that answers slowly."""
 QUIET_SECONDS = 3.0
-"""After this time, a sentence says what the end of the job waits for."""
+"""After this time, a message shows what the end of the job waits for."""
 Say = Callable[[str], None]
 
 
 def save_left_memory(
     hosts: Sequence[Paths], run_id: str, environ: Mapping[str, str], grace: float, say: Say, warn: Say
 ) -> None:
-    """Save what only the memory of hosts on this machine has, and free it.
+    """Save the checkpoints that exist only in the memory of hosts on this machine, and free that memory.
 
     Args:
-        hosts: their folders.
+        hosts: the folders of the hosts.
         run_id: the identity of the job.
-        environ: variables that reach the storage.
-        grace: how long to try storage that is away, at most.
-        say: is called with each sentence about what was saved.
-        warn: the same for what could not be.
+        environ: the variables for access to the storage.
+        grace: how long to try unavailable storage, at most.
+        say: called with each sentence about a saved checkpoint.
+        warn: called with each sentence about a checkpoint that could not be saved.
     """
     from concurrent.futures import ThreadPoolExecutor, wait  # brings logging along
 
@@ -52,7 +52,7 @@ def save_left_memory(
 
 
 class _Saver:
-    """Saves what one host has left. Its results are collected: it runs in a thread."""
+    """Saves what one host has left. It runs in a thread, so it collects its messages in `sentences`."""
 
     def __init__(self, paths: Paths, run_id: str, environ: Mapping[str, str], seconds: float) -> None:
         self._paths, self._run_id, self._environ, self._seconds = paths, run_id, environ, seconds

@@ -30,7 +30,7 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 from cloudtrain.runtime.supervisor.hosts import FolderHosts, RunningHost
 
 IMAGE = "image"
-"""The file of a job with the image that its first node has pulled."""
+"""The name of the file with the image that the first node has pulled."""
 KILL_SECONDS = 5.0
 """How long the node programs may take to end after their runtimes were killed."""
 
@@ -39,7 +39,7 @@ class NodePrograms:
     """The node programs of a job, which one command has started on all nodes. A thread reads what they send.
 
     Args:
-        command: starts them, such as ``srun``; passes its input to all of them.
+        command: starts the node programs, and passes its input to all of them. For example, ``srun``.
         log: the descriptor of the job's log. It is duplicated.
         noise: see `FrameReader`.
     """
@@ -50,7 +50,7 @@ class NodePrograms:
         self._exits: dict[int, int] = {}
         self._kill_at: float | None = None
         self._abandoned: dict[int, float] = {}
-        """When runtimes count as killed, also if their nodes do not answer."""
+        """When runtimes count as killed, even if their nodes do not answer."""
         self._link = HostLink(
             command,
             self._take,
@@ -96,13 +96,13 @@ class NodePrograms:
 
     @property
     def code(self) -> int | None:
-        """The exit code of the command; None while it runs."""
+        """The exit code of the command that started the programs; None while it runs."""
         return self._link.process.poll()
 
     def memory_kill(self) -> str:
-        """The line of the scheduler about a process that was killed for its use of memory; empty if it has not.
+        """The scheduler's line about a process that was killed for its use of memory; empty if there is none.
 
-        The line that names a node counts most. It may arrive with the end of the step.
+        Prefers a line that names a node. It may arrive only at the end of the step.
         """
         if self._all_reported:
             self._link.join(KILL_SECONDS)
@@ -110,7 +110,7 @@ class NodePrograms:
         return next((line for line in lines if self.node_in(line)), lines[0] if lines else "")
 
     def node_in(self, line: str) -> str:
-        """The node that a line names; empty for none."""
+        """The node that a line names; empty if it names none."""
         words = re.findall(r"[\w.-]+", line)
         return next(
             (name for name in self._job.names if any(word in (name, f"slurmstepd-{name}") for word in words)),
@@ -132,7 +132,7 @@ class NodePrograms:
         self._link.send(Signal(linux_number(number), host))
 
     def close(self) -> None:
-        """End what is left of the command. Its nodes have ended, or do not answer."""
+        """End the command if it still runs. Its nodes have ended, or do not answer."""
         self._link.close(KILL_SECONDS if self._all_reported else 0)
         self._link.join(KILL_SECONDS)
 
@@ -154,7 +154,7 @@ class NodePrograms:
 
 
 class NodeHost:
-    """One host, as `supervised.RunningHost`."""
+    """One host, as a `RunningHost`."""
 
     def __init__(self, programs: NodePrograms, number: int, *, is_spare: bool) -> None:
         self._programs = programs
@@ -164,13 +164,13 @@ class NodeHost:
     def poll(self) -> int | None:
         code = self._programs.exit_code(self._number)
         if code is None and self._is_spare and self._programs.has_lost(self._number):
-            return -SIGKILL  # of hosts with a place, the leader knows
+            return -SIGKILL  # the leader detects the loss of hosts with a place
         return code
 
     def send_signal(self, number: int) -> None:
         if self._is_spare:
             self._programs.send_to(self._number, number)
-        elif self._number == 0:  # the command passes it on to all nodes
+        elif self._number == 0:  # the command forwards the signal to all nodes
             self._programs.send_signal(number)
 
     def abandon(self) -> None:
@@ -202,19 +202,19 @@ class NodeHosts(FolderHosts):
     """The hosts of a job on nodes that share its folder.
 
     Args:
-        names: the nodes, as they can be resolved on each other, in rank order.
-        secrets: the values of the variables that the request does not show.
+        names: the nodes in rank order, by names that all of them can resolve.
+        secrets: the variables that the request does not contain.
     """
 
     interface = "lo"
-    """Each node writes its own."""
+    """A placeholder: each node writes its own interface."""
     end_seconds = 60.0
     look_seconds = 2.0
-    """The file system is shared with all jobs of the cluster. The output and the ends of runtimes need no look."""
+    """Rare, because all jobs of the cluster share the file system. Output and exit codes arrive without a look."""
     noise: tuple[bytes, ...] = ()
     """Lines of `command` that do not go into the log."""
     _lost_spares: tuple[str, ...] = ()
-    """Spare nodes that are no longer in the job: a step that asked for one would not start."""
+    """Spare nodes that are no longer in the job: a step that requested one would not start."""
 
     def __init__(self, folder: JobFolder, names: Sequence[str], secrets: Mapping[str, str]) -> None:
         super().__init__(folder, names)
@@ -239,11 +239,11 @@ class NodeHosts(FolderHosts):
         """The command that starts the node program on every node."""
 
     def longest_grace(self) -> float:
-        """Seconds that the scheduler leaves for the grace of the ranks."""
+        """The longest grace of the ranks that the scheduler allows, in seconds."""
         return math.inf
 
     def prepare(self) -> None:
-        for name in (*self.names, *self.spares):  # links of nodes that were lost
+        for name in (*self.names, *self.spares):  # remove links that lost nodes have left
             run = self._folder.host(name).base / "run"
             if run.is_symlink():
                 run.unlink()
@@ -262,7 +262,7 @@ class NodeHosts(FolderHosts):
         )
 
     def finish(self, *, failed: bool) -> None:
-        """The runtimes upload the outputs."""
+        """End the programs. The runtimes have uploaded the outputs themselves."""
         if self._programs:
             self._programs.close()
             everyone = [*self.names, *self.spares]

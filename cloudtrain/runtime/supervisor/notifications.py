@@ -1,4 +1,4 @@
-"""Which notifications a job gives: what its supervisor posts while the job runs, and the one about its end."""
+"""The notifications of a job: those that its supervisor posts while the job runs, and the one about its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EVENTS = {
 
 
 class JobNotifications:
-    """Posts what happens to a job before its end. No error of the outbox reaches the job."""
+    """Posts notifications about a job before its end. Errors of the outbox never affect the job."""
 
     def __init__(self, folder: JobFolder, body: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -35,19 +35,19 @@ class JobNotifications:
         limits = [rule for rule in rules_of(body) if rule.cost_above]
         hosts = body.get("host_count", 1)
         self._limits = {rule: hosts * rule.price_per_hour for rule in limits}
-        """The price of an hour of all hosts that each rule with a limit has itself."""
+        """For each rule with a limit, its own price of an hour of all hosts."""
         self.price(body)
 
     def price(self, body: Mapping[str, Any]) -> None:
-        """Use the price in the terms of ``body`` for what follows, instead of those of the rules."""
+        """From now on, use the price in the terms of ``body`` instead of those of the rules."""
         self._body, self._hourly = body, hourly(body.get("cost_terms"))
 
     def attempt_ended(self, record: JobRecord, failure: FailureReport | None, why: str) -> None:
-        """An attempt has ended, and another one follows: a notification if it was preempted, or if a rank hung.
+        """Post a notification if an attempt was preempted, or if a rank hung, and another attempt follows.
 
         Args:
-            record: that of the attempt that has ended.
-            why: the reason of a preemption.
+            record: the record of the attempt that has ended.
+            why: the reason for a preemption.
         """
         if failure and failure.failure_class != FailureClass.HANG:
             return
@@ -56,7 +56,7 @@ class JobNotifications:
         self._post(record, event, str(record.attempt), summary=why, failure=failure, details=(again,))
 
     def look_at_cost(self, record: JobRecord, seconds: float) -> None:
-        """Post one for each limit that the job exceeds, after it has run for ``seconds`` on all its hosts."""
+        """Post a notification for each limit that the job exceeds, after ``seconds`` on all its hosts."""
         for rule, own in [*self._limits.items()]:
             price = self._hourly or own
             cost, currency = amount(self._body, seconds) or (own * seconds / HOUR, "USD")
@@ -68,7 +68,7 @@ class JobNotifications:
                 self._post(record, "cost", f"{rule.cost_above:g}", summary=summary, details=(how,))
 
     def look_at_hangs(self, record: JobRecord, hangs: Sequence[Hanging]) -> None:
-        """Post one for each hang of a job that is not ended for it."""
+        """Post a notification for each hang that does not end the job."""
         new, self._hangs = hangs[self._hangs :], len(hangs)
         for number, hang in enumerate(new, self._hangs - len(new)):
             stack = tuple(hang.stack.splitlines()[:MOST_CALLS])
@@ -85,7 +85,7 @@ class JobNotifications:
 
 
 class Ended(Protocol):
-    """The end of a job, in a `JobRecord` or in a description of the client."""
+    """The end of a job, as a `JobRecord` or the client's description has it."""
 
     @property
     def status(self) -> JobStatus: ...
@@ -124,7 +124,7 @@ def end_notification(job_name: str, platform: str, record: Ended) -> Notificatio
 
 
 def end_key(job_name: str, submitted_at: float) -> str:
-    """The key of the notification of a job's end: the same for all that may send it."""
+    """The key of the notification of a job's end, which is the same in all processes that may send it."""
     return f"{new_run_id(job_name, submitted_at)}/end"
 
 

@@ -1,4 +1,4 @@
-"""Which hosts of a job have a place in its world, and which wait for one: its spare hosts."""
+"""Decides which hosts of a job have a place in its world, and which wait for one as spare hosts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cloudtrain.runtime.assignment import taken_places
 from cloudtrain.runtime.supervisor.record import JobRecord
 
 LOSES_ITS_PLACE = (FailureClass.HOST_LOST, FailureClass.GPU_FAULT)
-"""A host with such a failure is left out immediately, if a spare waits."""
+"""A host with one of these failures is left out immediately, if a spare host waits."""
 _AFTER_TWO = (FailureClass.KILLED, FailureClass.HANG, FailureClass.DISK_FULL)
-"""A host with two of these is left out: one alone may be a fault of the script."""
+"""A host with two of these failures is left out: a single one may be the script's fault."""
 
 
 def leave_out(
@@ -21,7 +21,7 @@ def leave_out(
     """The record after a failure, and the host that loses its place, if one does.
 
     Args:
-        spares: those that could take it now.
+        spares: the hosts that could take the place now.
         least: see `without`.
     """
     host, known = failure.host or "", failure.failure_class
@@ -37,12 +37,12 @@ def leave_out(
 
 
 def without(record: JobRecord, hosts: Sequence[str], spares: Sequence[str], least: int) -> JobRecord | None:
-    """The record when ``hosts`` have lost their places; also without the spares that could not take one.
+    """The record after ``hosts`` have lost their places. Spare hosts that are not in ``spares`` are left out too.
 
-    Spares take the places of the first ones; the others are dropped.
+    The spares take the places of the first ``hosts``; the other ``hosts`` are dropped.
 
     Args:
-        least: the hosts without which the job cannot continue; 0: all of them.
+        least: the smallest number of hosts with which the job can continue; 0 if it needs all of them.
 
     Returns None if fewer would be left.
     """
@@ -54,18 +54,18 @@ def without(record: JobRecord, hosts: Sequence[str], spares: Sequence[str], leas
 
 
 def came_back(record: JobRecord, name: str, spares: Sequence[str]) -> JobRecord:
-    """The record when a host that was lost waits as one of ``spares``. The others keep their places."""
+    """The record after a lost host has rejoined as one of ``spares``. The others keep their places."""
     left_out = tuple(one for one in record.left_out if one not in (name, *record.hosts))
     dropped = tuple(one for one in record.dropped if one != name)
     return replace(record, left_out=left_out, dropped=dropped, spares=tuple(spares))
 
 
 def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
-    """The record with the places that were taken, and what became of the places that were lost, for the log.
+    """The record with the places that were taken, and a description of all changes of places for the log.
 
     Args:
-        record: its ``hosts`` are those of the attempt that has ended.
-        names: those of the next one, in rank order.
+        record: has the ``hosts`` of the attempt that has ended.
+        names: the hosts of the next attempt, in rank order.
     """
     stayed = [name for name in record.hosts if name not in record.dropped]
     dropped = [name for name in record.hosts if name in record.dropped]
@@ -81,10 +81,7 @@ def moved(record: JobRecord, names: Sequence[str]) -> tuple[JobRecord, str]:
 
 
 def place_details(record: JobRecord) -> dict[str, str]:
-    """The spare hosts of a job, for the details of its description: those that were used, and those that wait.
-
-    Also the hosts without which it has continued.
-    """
+    """The used and the waiting spare hosts of a job, and its dropped hosts, for the details of its description."""
     waiting = (
         [f"{', '.join(record.spares)} {'waits' if len(record.spares) == 1 else 'wait'}"]
         if record.spares

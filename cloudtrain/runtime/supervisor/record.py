@@ -30,9 +30,9 @@ DAMAGED = "its record is damaged"
 
 RECORD = "state.json"
 LARGEST_METRICS = 1 << 14
-"""Characters of the names of metrics in a record."""
+"""The most characters that the names of metrics in a record may have together."""
 LARGEST = 64 << 20
-"""In bytes: how much is read of a file that only the client and the supervisor write."""
+"""The most bytes that are read from a file that only the client and the supervisor write."""
 
 
 def lost_late(report: FailureReport) -> str:
@@ -57,59 +57,59 @@ class JobRecord:
     warnings: tuple[str, ...] = ()
     """Warnings of the supervisor, which cannot be events on a full disk."""
     retries: int = 0
-    """How often the job has restarted after a failure, without progress since: see `restarts`."""
+    """The number of restarts after failures, without progress since: see `restarts`."""
     preemptions: int = 0
-    """The same after a preemption."""
+    """The number of restarts after preemptions, without progress since."""
     host_losses: int = 0
-    """The same after the loss of a host."""
+    """The number of restarts after lost hosts, without progress since."""
     hangs: int = 0
-    """The same after a hang."""
+    """The number of restarts after hangs, without progress since."""
     takeovers: int = 0
-    """How often hosts have lost their places, in all."""
+    """How often hosts have lost their places, in total."""
     left_out: tuple[str, ...] = ()
-    """The hosts that have lost their place to a spare, or were lost as one: see `places`."""
+    """The hosts that have lost their place to a spare host, and the lost spare hosts: see `places`."""
     dropped: tuple[str, ...] = ()
-    """The hosts without which the job continues: no spare has their places."""
+    """The hosts without which the job continues, and whose places no spare host has taken."""
     blamed: tuple[str, ...] = ()
     """The hosts that one failure has been blamed on."""
     hosts: tuple[str, ...] = ()
-    """Of a job with spare hosts, or that may continue with fewer: those that have a place, in rank order."""
+    """The hosts with a place, in rank order, if the job has spare hosts or may continue with fewer."""
     spares: tuple[str, ...] = ()
-    """Those that wait."""
+    """The spare hosts that wait."""
     taken: tuple[str, ...] = ()
     """Which spare host took which place, for display."""
     furthest: int | None = None
     """The highest step that an earlier attempt reported."""
     cause: str = ""
-    """The cause of the last failure, if it would happen again: see `recurrence.cause_of`."""
+    """The cause of the last failure, if it would recur: see `recurrence.cause_of`."""
     cause_step: int | None = None
-    """The step after which it happened."""
+    """The step after which the last failure happened."""
     ran: float = 0.0
     """Seconds for which earlier submissions of the job ran: see `continuation`."""
     resumed_at: float | None = None
-    """When the present submission began to run."""
+    """When the current submission began to run."""
     clock: str = ""
-    """The clock that the times are from: see `steady.now_on`."""
+    """The clock of all times in the record: see `steady.now_on`."""
     process: str = ""
-    """The `identity` of the supervisor: its process ID may later be that of another process."""
+    """The `identity` of the supervisor, because its process ID may be reused by another process."""
     resources: str = ""
     """See `Hosts.resources`."""
     metrics: Mapping[str, Sequence[float]] | None = None
     """The last, the smallest and the largest value of each metric, so that the history of thousands of jobs reads no
     events. None until the end, where no supervisor has seen it, and of too many metrics: `LARGEST_METRICS`."""
     cost_terms: Mapping[str, Any] | None = None
-    """The terms of the present attempt, if it has another price than the request: see `caps.terms_of_attempt`."""
+    """The terms of the current attempt, if its price differs from that of the request: see `caps.terms_of_attempt`."""
     cost: float | None = None
-    """The cost of all attempts, in ``currency``. None until the end, and if the price is not known."""
+    """The cost of all attempts, in ``currency``. None until the end, and if the price is unknown."""
     currency: str = ""
 
     def shortened(self) -> JobRecord:
-        """The same record, without parts of the failure report if it would not fit into a spare file."""
+        """This record without metrics, and with a failure report that is short enough for a spare file."""
         failure = self.failure and self.failure.shortened(SPARE_SIZE // 2)
         return replace(self, failure=failure, metrics=None)
 
     def with_results(self, summary: Summary, request: Mapping[str, Any]) -> JobRecord:
-        """The same record of a job that has ended, with what the history keeps of its events and its request."""
+        """This record of a job that has ended, with the metrics and the cost that the history keeps."""
         found, ranges = summary.metrics, summary.ranges
         is_small = sum(map(len, found)) <= LARGEST_METRICS
         metrics = {
@@ -119,7 +119,7 @@ class JobRecord:
         return replace(self, metrics=metrics if is_small else None, cost=cost, currency=currency)
 
     def priced(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``request``, with the terms of the present attempt."""
+        """``request``, with the terms of the current attempt."""
         return request if self.cost_terms is None else {**request, "cost_terms": self.cost_terms}
 
     def held_seconds(self, now: float) -> float:
@@ -128,7 +128,7 @@ class JobRecord:
         return self.ran + (0.0 if self.resumed_at is None else max(0.0, end - self.resumed_at))
 
     def to_json(self) -> bytes:
-        """Without the fields that have their defaults."""
+        """The record as JSON, without fields that have their default values."""
         record = asdict(self)
         record["status"] = str(self.status)
         record["failure"] = self.failure.to_dict() if self.failure else None
@@ -144,12 +144,12 @@ class JobRecord:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether this replaces a record that cannot be read."""
+        """Whether this record replaces one that cannot be read."""
         return self.reason == DAMAGED
 
     @property
     def names_live_process(self) -> bool:
-        """Whether the supervisor is a process of this machine, and runs."""
+        """Whether the supervisor is a running process of this machine."""
         return self.pid is not None and self.process != "" and identity(self.pid) == self.process
 
 
@@ -173,7 +173,7 @@ _FIELDS: dict[str, Callable[[Fields, str], Any]] = {
 
 
 def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:
-    """The record that ``read`` returns. If it cannot be read, that of a failed job, which has the reason.
+    """The record that ``read`` returns. If it cannot be read, the record of a failed job with the reason.
 
     Raises FileNotFoundError if there is none, and PlatformError if the file system fails.
     """
@@ -190,7 +190,7 @@ def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:
 
 
 def unreadable(path: str, error: Exception) -> PlatformError:
-    """The error for a file whose file system fails, and has for `RETRY_SECONDS`."""
+    """The error for a file whose file system has failed for `RETRY_SECONDS`."""
     return PlatformError(
         f"{path} cannot be read: {_reason(error)}",
         hint="Its file system fails. That says nothing about the job, which may run: try again later.",

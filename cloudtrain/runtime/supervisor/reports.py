@@ -1,4 +1,4 @@
-"""The failure reports and warnings that only a supervisor can make: about its disk, and about preemptions."""
+"""The failure reports and warnings that only a supervisor can create: about its disk, and about preemptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudtrain.runtime.supervisor.continuation import TAKEN_BACK
 _STARTING = ("start", "fetch", "unpack", "requirements", "launch")
 """The phases of a host before its ranks start."""
 FULL_BELOW = 1_000_000
-"""Free bytes below which a disk may have been full: the end of a job frees some."""
+"""With fewer free bytes, a disk may have been full earlier, because the end of a job frees some."""
 
 
 def disk_full_report(folder: Path, attempt: int, error: OSError) -> FailureReport:
@@ -56,7 +56,7 @@ def preemption_report(
     """The report of a job that was preempted more often than ``max_preemptions`` allows, or cannot continue.
 
     Args:
-        error: why the scheduler does not start the next attempt, although there is one left.
+        error: why the scheduler does not start the next attempt, although one is left.
     """
     words = TAKEN_BACK[cause]
     if error:

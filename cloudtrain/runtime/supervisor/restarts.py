@@ -1,7 +1,7 @@
-"""Decides whether a job restarts after an attempt: by the cause of its end, and by how far it got.
+"""Decides whether a job restarts after an attempt, by the cause of its end and by its progress.
 
-Each kind of cause has its own budget, which is full again after progress: a step beyond all earlier ones. A failure
-that would happen again is not repeated: the same exception, in the same line, after the same step.
+Each kind of cause has its own budget. Progress, a step beyond all earlier ones, makes it full again. The job does not
+restart after a failure that would recur: the same exception, in the same line, after the same step.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REPEATED_CODE = 93
 
 @dataclass(frozen=True)
 class Budget:
-    """The attempts that a job may make for one kind of cause without progress."""
+    """The restarts that a job may make for one kind of cause without progress."""
 
     name: str
-    """Of one attempt, for display."""
+    """The name of one restart, for display."""
     limit: str
-    """The field of the request that limits them; empty if the number of hosts does."""
+    """The field of the request that limits the restarts; empty if the number of hosts does."""
     spent: str
-    """The field of the record that counts them."""
+    """The field of the record that counts the restarts."""
 
     def is_spent(self, record: JobRecord, request: Mapping[str, Any]) -> bool:
         return bool(getattr(record, self.spent) >= request[self.limit])
@@ -53,7 +53,7 @@ HOST_LOSSES = Budget("restart after a lost host", "max_retry_attempts", "host_lo
 HANGS = Budget("restart after a hang", "max_retry_attempts", "hangs")
 PREEMPTIONS = Budget("preemption", "max_preemptions", "preemptions")
 TAKEOVERS = Budget("spare host", "spare_hosts", "takeovers")
-"""Not one of `BUDGETS`: a spare host is used once, and progress brings none back. A host that comes back is another."""
+"""Not in `BUDGETS`, because a spare host is used once, and progress frees none. A host that rejoins is a new one."""
 DROPS = Budget("with fewer hosts", "", "takeovers")
 BUDGETS = (RETRIES, HOST_LOSSES, HANGS, PREEMPTIONS)
 
@@ -69,13 +69,13 @@ class Decision(NamedTuple):
 
     restarts: bool
     budget: Budget
-    """That of this cause."""
+    """The budget for the cause of the end."""
     record: JobRecord
-    """With this end in it; `Budget.spend` makes that of the next attempt."""
+    """The record updated with this end. `Budget.spend` returns the record of the next attempt."""
     repeats: str = ""
-    """Why a restart would end in the same way, as a sentence without a full stop."""
+    """Why another attempt would end in the same way, as a sentence without a full stop."""
     lost: tuple[str, ...] = ()
-    """The hosts that lose their places, to spare hosts or because the job continues without them."""
+    """The hosts that lose their places, either to spare hosts or because the job continues without them."""
 
 
 def decide(
@@ -86,24 +86,24 @@ def decide(
     spares: Sequence[str] = (),
     reclaimed: Collection[str] = (),
 ) -> Decision:
-    """Whether a job restarts after an attempt.
+    """Decide whether a job restarts after an attempt.
 
     Args:
-        failure: why the attempt ended; None: a preemption.
+        failure: why the attempt ended; None for a preemption.
         step: the last step that the attempt reported; None if it reported none.
         request: the body of the job's request.
         spares: the spare hosts that could take a place now.
-        reclaimed: the only hosts that a preemption took back.
+        reclaimed: the hosts that a preemption took back, if it did not take all of them.
     """
     budget = PREEMPTIONS if failure is None else _OF_CLASS.get(failure.failure_class, RETRIES)
     cause = cause_of(failure, step) if failure else ""
     is_same = bool(cause) and (cause, step) == (record.cause, record.cause_step)
     if step is not None and step > (-1 if record.furthest is None else record.furthest):
-        # a bug that follows every step would cost an attempt for each
+        # a bug that occurs after every step would otherwise cost an attempt for each step
         recurs = bool(cause) and cause == record.cause
         unspent: dict[str, Any] = {one.spent: 0 for one in BUDGETS if not (recurs and one is budget)}
         record = replace(record, furthest=step, **unspent)
-    if failure:  # a preemption in between does not make another failure of it
+    if failure:  # keep the cause across preemptions, so that the same failure is recognised
         record = replace(record, cause=cause, cause_step=step)
     least = request.get("min_instance_count", 0)
     lost = tuple(name for name in record.hosts if name in reclaimed)

@@ -1,4 +1,4 @@
-"""Has the notifications of a job sent while its supervisor runs. It loads nothing for a job that sends none."""
+"""Runs the courier of a job while its supervisor runs. For a job without notifications, it imports no courier."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cloudtrain.runtime.supervisor.folder import JobFolder
 def notifications_sent(
     job: JobFolder, environ: Mapping[str, str], *, in_allocation: bool
 ) -> Iterator[tuple[list[str], Callable[[], None]]]:
-    """Run the courier of a job meanwhile.
+    """Run the courier of a job during the block.
 
-    Returns the variables that only the notifications need, and a function that starts the courier again if it has
-    ended: call it from time to time.
+    Yields the variables that only the notifications need, and a function to call regularly, which restarts the courier
+    if it has ended.
 
     Args:
-        environ: has the variables that the job's rules refer to.
-        in_allocation: whether the courier ends with this process, which waits for it: for some seconds, or for as long
-            as a rule demands. Otherwise it outlives this process.
+        environ: contains the variables that the job's rules refer to.
+        in_allocation: whether the courier ends with this process, which waits for it for some seconds, or for as long
+            as a rule demands. Otherwise the courier may outlive this process.
     """
     body = job.read_request()
     if not body.get("notify"):

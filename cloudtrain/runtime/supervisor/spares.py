@@ -1,4 +1,4 @@
-"""The runtimes of spare hosts during one attempt: they wait, and end with it. Lost hosts may come back as such."""
+"""The runtimes of spare hosts, which wait during one attempt and end with it. Lost hosts may rejoin as spare hosts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cloudtrain.runtime.diagnose.first_cause import lost_report
 from cloudtrain.runtime.supervisor.hosts import Hosts, RunningHost
 
 END_SECONDS, KILL_SECONDS = 10.0, 5.0
-"""How long they may take to end, and after they were killed."""
+"""How long the runtimes may take to end after SIGTERM, and after SIGKILL."""
 POLL_SECONDS = 0.02
 LOST_SECONDS, RECLAIMED_SECONDS = 10.0, 180.0
-"""After this time, a host that was lost, or taken back, is asked whether it is there again: it may be taken away only
-minutes after the notice."""
+"""How long after it was lost, or taken back, a host is first checked for whether it can be reached. A host that is
+taken back may disappear only minutes after the notice."""
 ASK_SECONDS = 30.0
-"""Between two questions."""
+"""Seconds between two checks of a host."""
 
 
 class SpareHosts:
-    """The spare hosts of ``hosts``, in one attempt after the other."""
+    """The spare hosts of ``hosts``, across all attempts."""
 
     def __init__(self, hosts: Hosts, warn: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._hosts = hosts
@@ -30,18 +30,18 @@ class SpareHosts:
         self._clock = clock
         self._lost: set[str] = set()
         self._ask_at: dict[str, float] = {}
-        """When hosts that were lost are asked whether they are there again."""
+        """When to check next whether each lost host can be reached."""
         self._asked: set[str] = set()
-        """Those that have come back, or may still do so. Each may once."""
+        """The lost hosts that have rejoined, or may still do so. Each may rejoin once."""
         self.free: Sequence[str] = ()
-        """Those that could take a place when the last attempt ended."""
+        """The spare hosts that could take a place when the last attempt ended."""
 
     def begin(self) -> None:
         self.free = ()
         self._lost.clear()
 
     def look(self) -> None:
-        """Warn of a spare host that can no longer take a place. The job continues without it."""
+        """Warn about each spare host that can no longer take a place. The job continues without it."""
         for name, runtime in self._hosts.waiting.items():
             code = runtime.poll()
             if code is not None and name not in self._lost:
@@ -51,14 +51,14 @@ class SpareHosts:
                 self.expect((name,), LOST_SECONDS)
 
     def expect(self, names: Sequence[str], seconds: float) -> None:
-        """These hosts were lost. From some seconds on, `come_back` asks for each that has not been lost before."""
+        """Let `come_back` check the lost hosts ``names`` after ``seconds``, except those that were lost before."""
         for name in names:
             if name not in self._asked:
                 self._asked.add(name)
                 self._ask_at[name] = self._clock() + seconds
 
     def come_back(self) -> list[str]:
-        """The hosts that were lost, can be reached again, and wait as spare ones from now on."""
+        """Let lost hosts that can be reached rejoin as spare hosts. Returns their names."""
         back = []
         for name in [name for name, at in self._ask_at.items() if at <= self._clock()]:
             waits = self._hosts.rejoin(name)
@@ -71,10 +71,10 @@ class SpareHosts:
         return back
 
     def end(self) -> None:
-        """End their runtimes: the next attempt starts new ones, with a place or without."""
+        """End the runtimes of the spare hosts. The next attempt starts new ones, with or without a place."""
         free, waiting = self._hosts.free_spares, self._hosts.waiting
         running = self._end_by(signal.SIGTERM, END_SECONDS)
-        # one that does not end is paused, or was lost without a sign
+        # a runtime that does not end is paused, or its loss was not noticed
         self.free = [name for name in free if name not in waiting or waiting[name] not in running]
         if running:
             self._end_by(SIGKILL, KILL_SECONDS)

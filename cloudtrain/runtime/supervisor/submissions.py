@@ -1,6 +1,6 @@
 """The submissions of a job to a scheduler, and its secrets on their way to its first node.
 
-``batch.json`` has one submission, and another for each further attempt.
+``batch.json`` contains one submission, and one more for each further attempt.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from cloudtrain.storage.atomic import replace_file
 
 SUBMISSIONS = "batch.json"
 ANSWERS = "submitted.out"
-"""The answer to each submission of the client: it names the job even if it never reached the client."""
+"""The file with the scheduler's answers to submissions. It has the job's number even if the client never got it."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A job as the scheduler knows it."""
+    """A job in the queue of a scheduler."""
 
     number: str
-    """The scheduler's name for it, such as ``4711``, or ``4711_3`` for an element of an array."""
+    """The scheduler's name for the job, such as ``4711``, or ``4711_3`` for an element of an array."""
     cluster: str = ""
-    """The cluster of a scheduler with several."""
+    """The name of the cluster, if the scheduler has several."""
     time: float = 0.0
     """In seconds since the epoch."""
     attempt: int = 0
     site: str = ""
-    """The scheduler that has it, by the name that it gives itself; empty if it gives none."""
+    """The scheduler's own name for itself; empty if it reports none."""
 
 
 def parse_submissions(data: bytes) -> list[Submission]:
-    """The submissions in order. Nothing, or something else in the file, is none."""
+    """The submissions in order; none if ``data`` is empty or invalid."""
     try:
         entries = Fields(parse_json(data)).objects("submissions", ())
         return [
@@ -64,7 +64,7 @@ def parse_answers(data: bytes, time: float) -> list[Submission]:
 
 
 def parse_site(data: bytes) -> str:
-    """The name of the scheduler in the output of the command that submits; empty if it is not there."""
+    """The name of the scheduler in the output of the command that submits; empty if it is missing."""
     found = re.search(rb"^site=(.+)$", data, re.MULTILINE)
     return found[1].decode("utf-8", "replace").strip() if found else ""
 
@@ -82,7 +82,7 @@ def with_submission(data: bytes, new: Submission) -> bytes:
 
 
 def note_submission(folder: Path, submission: Submission) -> None:
-    """Write a submission down in the folder of its job, unless it is there."""
+    """Record a submission in the folder of its job, unless it is recorded already."""
     path = folder / SUBMISSIONS
     known = path.read_bytes() if path.exists() else b""
     new = with_submission(known, submission)
@@ -91,8 +91,8 @@ def note_submission(folder: Path, submission: Submission) -> None:
 
 
 SECRETS = "secrets.json"
-"""The variables that are secrets, in a file that only its owner can read. It stays until the job has ended, because a
-scheduler may start the job again, on another node."""
+"""The name of the file with the secret variables, which only its owner can read. The file stays until the job has
+ended, because a scheduler may restart the job on another node."""
 LARGEST = 16 << 20
 
 
@@ -107,7 +107,7 @@ def remove_secrets(folder: Path) -> None:
 
 
 def read_secrets(folder: Path) -> dict[str, str]:
-    """The variables in the file of a job. Without the file, there are none."""
+    """The secret variables of a job; none if it has no file of them."""
     try:
         data = read_regular(folder / SECRETS, LARGEST)
     except OSError:

@@ -1,8 +1,8 @@
-"""The supervisor of one job, which runs close to the job's folder and hosts.
+"""The supervisor of one job, which runs near the job's folder and hosts.
 
-It starts one runtime for each host, waits for them, starts them again after a failure or a preemption if the job allows
-it, and records the outcome. Where a scheduler has to give the job other hosts after a preemption, it leaves the next
-attempt to another supervisor: see `continuation`.
+It starts one runtime for each host, waits for them, restarts them after a failure or a preemption if the job allows it,
+and records the outcome. If a scheduler has to assign other hosts after a preemption, another supervisor runs the next
+attempt: see `continuation`.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ LAST_UPLOAD_SECONDS = 60.0
 LOST = "interrupted without a notice"
 
 TAKEN_BACK_SECONDS = 2.0
-"""How long after SIGTERM, or the kill of a rank, the scheduler may take to report that it takes the hosts back."""
+"""How long the scheduler may take, after SIGTERM or the kill of a rank, to report that it takes the hosts back."""
 ASK_SECONDS = 0.5
-"""Seconds between two queries of it meanwhile."""
+"""Seconds between two queries of the scheduler during this time."""
 TermsNow = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 _REASONS = {SIGHUP: HANGUP, signal.SIGINT: INTERRUPT}
 _CODES = {reason: 128 + number for number, reason in _REASONS.items()}
@@ -109,13 +109,13 @@ class Supervisor:
         self._signal = SIGNAL
         """Why a signal ends the job: `SIGNAL`, `HANGUP` or `INTERRUPT`."""
         self._noticed = False
-        """Whether a notice of a preemption has arrived that does not count yet."""
+        """Whether a notice of a preemption has arrived that does not take effect yet."""
         self._give_up_at: float | None = None
-        """When it counts."""
+        """When the notice takes effect."""
         self._preempted = False
         """Whether this attempt was preempted."""
         self._ended_by = self._limit = ""
-        """Why the job has to end early, and why it has to at `_run_by`."""
+        """Why the job has to end early, and the reason to report if it has to end at `_run_by`."""
         self._kill_at: float | None = None
         self._run_by = self._upload_until = self._cut_at = float("inf")
         self._resumed = self._clock()
@@ -123,7 +123,7 @@ class Supervisor:
         self._repeats = ""
         """Why another attempt would fail in the same way."""
         self._not_continued: PlatformError | None = None
-        """Why the scheduler does not start the next attempt, although there is one left."""
+        """Why the scheduler does not start the next attempt, although one is left."""
         retry_policy.default.warn = self._warn
         self._ends = self._watch({})
         self._spares = SpareHosts(hosts, self._warn, clock)
@@ -135,7 +135,7 @@ class Supervisor:
         for number in ENDING:
             signal.signal(number, self._on_signal)
         handle(PREEMPT, self._on_preemption)
-        handle(NATIVE_STACKS, signal.SIG_IGN)  # runtimes inherit that, until they have a handler
+        handle(NATIVE_STACKS, signal.SIG_IGN)  # runtimes inherit this until they have installed a handler
         unblock(ENDING)  # see zipapp_main, and wait_for_job
         is_last = self._begin()
         failure = None
@@ -181,7 +181,7 @@ class Supervisor:
         self._finish(failure)
 
     def _begin(self) -> bool:
-        """Record that the job runs, maybe after earlier submissions. Returns whether it may make no attempt more."""
+        """Record that the job runs, possibly after earlier submissions. Returns whether no attempt is left."""
         steady.pass_on()
         record, now = self._record, steady.now()
         is_spent = False
@@ -207,10 +207,10 @@ class Supervisor:
             "process": identity(os.getpid()),
             "clock": steady.clock(),
             "resources": self._hosts.resources,
-            "metrics": None,  # of an earlier end, after which the job was continued
+            "metrics": None,  # clear those of an earlier end, after which the job was continued
         }
         self._update(status=JobStatus.RUNNING, started_at=started_at, resumed_at=now, **me)
-        # a step of the clock must not end the job
+        # monotonic: a step of the clock must not end the job
         self._resumed = self._clock()
         self._set_limit()
         if self._continuation and record.attempt:
@@ -220,7 +220,7 @@ class Supervisor:
 
     @property
     def _ran(self) -> float:
-        """Seconds for which the job has held its hosts, by a clock that no one can set."""
+        """Seconds for which the job has held its hosts, by a monotonic clock."""
         return self._record.ran + self._clock() - self._resumed
 
     def _set_limit(self) -> None:
@@ -228,7 +228,7 @@ class Supervisor:
         self._run_by = self._resumed + seconds - self._record.ran
 
     def _take_price(self) -> None:
-        """Freeze the price of the attempt that starts now. Earlier attempts keep their prices."""
+        """Fix the price of the attempt that starts now. Earlier attempts keep their prices."""
         terms = self._request.get("cost_terms")
         if not terms:
             return
@@ -272,7 +272,7 @@ class Supervisor:
         return True
 
     def _run_attempt(self) -> FailureReport | None:
-        """Carry out the attempt that the record has the number of. None if no host failed."""
+        """Run the attempt with the number in the record. Returns None if no host failed."""
         self._kill_at, self._preempted = None, False
         self._hosts.assign(self._record.left_out, self._record.dropped)
         if self._hosts.may_lose_some:
@@ -294,7 +294,7 @@ class Supervisor:
                 failure = self._disk_is_full(error)
             if not (failure and found_no_space(failure)) or self._signalled or self._clock() > until:
                 break
-            time.sleep(1)  # another program's files may be gone
+            time.sleep(1)  # another program may have freed space by then
         for lost in self._ends.lost_late.values():
             self._warn(lost_late(lost))
         return failure
@@ -306,7 +306,7 @@ class Supervisor:
         self._noticed = True
 
     def _judge_notice(self) -> None:
-        """A notice counts once the rest of the time is needed to end."""
+        """Let a notice take effect once all of the remaining time is needed to end."""
         if not self._noticed:
             return
         if self._give_up_at is None:
@@ -316,12 +316,12 @@ class Supervisor:
             self._noticed, self._give_up_at, self._preempted = False, None, True
 
     def _attempt(self, attempt: int) -> FailureReport | None:
-        """Run all hosts once. None if no host failed."""
+        """Run all hosts once. Returns None if no host failed."""
         self._ends = self._watch({})
         self._spares.begin()
         again(self._hosts.prepare)
         self._host_events.begin((*self._hosts.names, *self._hosts.spares))
-        if self._clock() > self._run_by:  # a higher price may have used up what was left
+        if self._clock() > self._run_by:  # a higher price may have used up the rest of the cap
             self._end_early(self._limit)
         if not (self._has_stop_mark or self._ended_by):
             with again(self._folder.open_log) as log:
@@ -380,7 +380,7 @@ class Supervisor:
         return self._cut_at
 
     def _give_up_hosts(self) -> None:
-        """A preemption, or the time limit of this submission: the end of the job if its own is as near."""
+        """End the attempt after a preemption or at the submission's time limit; the job, if its own end is as near."""
         if self._is_near_max_run:
             self._end_early(self._limit)
         else:
@@ -392,7 +392,7 @@ class Supervisor:
         return self._clock() > self._run_by - notice
 
     def _judge_signal(self) -> None:
-        """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
+        """Treat a signal to end as a preemption if the scheduler sent it in order to take the hosts back."""
         if not self._signalled or self._ended_by or self._has_stop_mark:
             return
         if self._continuation and self._continuation.takes_back():
@@ -420,7 +420,7 @@ class Supervisor:
 
     @property
     def _has_stop_mark(self) -> bool:
-        """Whether the user has requested the stop, as far as the folder can be read."""
+        """Whether the user has requested the stop; false while the folder cannot be read."""
         if not self._stop_marked:
             with contextlib.suppress(OSError):
                 self._stop_marked = exists(self._folder.stop_mark)
@@ -444,7 +444,7 @@ class Supervisor:
         self._ends.send_signal(signal.SIGTERM)
 
     def _look_into_folder(self) -> None:
-        """Copy the hosts' events, and end the job if that is requested there, if the last look was not just before."""
+        """Once in `Hosts.look_seconds`, copy the hosts' events, and end the job if its folder has a stop mark."""
         now = self._clock()
         if now - self._looked_at < self._hosts.look_seconds:
             return
@@ -461,7 +461,7 @@ class Supervisor:
         if self._has_stop_mark:
             self._end_early(SIGNAL)
             return
-        with contextlib.suppress(OSError):  # a shared folder that does not answer has not been removed
+        with contextlib.suppress(OSError):  # a shared folder that does not respond was not removed
             if not exists(self._folder.path):
                 self._end_early("its folder was removed")
 
@@ -516,14 +516,14 @@ class Supervisor:
         self._folder.reserve.remove()
 
     def _save_left_memory(self) -> None:
-        """Save what the runtimes have left to an attempt that does not follow."""
+        """Save what the runtimes have left in memory for a next attempt, because there is none."""
         hosts = [self._folder.host(name) for name in self._hosts.everyone]
         run_id = new_run_id(self._folder.name, self._record.submitted_at)
         environ = self._hosts.storage_environment
         save_left_memory(hosts, run_id, environ, self._stop_grace, self._inform, self._warn)
 
     def _disk_is_full(self, error: OSError) -> FailureReport:
-        """The report of an attempt that could not begin. Its hosts, if any, are ended."""
+        """End the hosts of an attempt that could not begin, if any. Returns its report."""
         self._ends.send_signal(SIGKILL)
         self._hosts.finish(failed=True)
         self._ends = self._watch({})
@@ -561,12 +561,12 @@ def supervise(
     terms_now: TermsNow | None = None,
     keep_courier: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back.
+    """Run the job in ``folder`` on ``hosts`` until it ends or, with ``continuation``, until the hosts are taken back.
 
     Args:
         lock: the descriptor of the lock that shows that this process supervises the job.
-        terms_now: returns the terms of a job with the prices of a day, where the table can be read again.
-        keep_courier: starts what sends notifications again if that has ended: called from time to time.
+        terms_now: returns the terms of a job with the prices of a day, if the table can be reread.
+        keep_courier: restarts the courier if it has ended. It is called regularly.
     """
     try:
         Supervisor(folder, hosts, continuation, lock, terms_now=terms_now, keep_courier=keep_courier).run()
