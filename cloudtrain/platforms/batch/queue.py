@@ -136,7 +136,7 @@ SILENT_SECONDS = 30.0
 """How long a scheduler may not answer before users are warned: the restart of a server takes less."""
 CALL_SECONDS = 60.0
 MOST_ABSENCES = 6
-"""After this many answers without a job, it is considered ended, even without better evidence."""
+"""After this many answers in a row without a job, it is considered ended, even without better evidence."""
 SKEW_SECONDS = 5.0
 """How far the clocks of this machine and the cluster may differ."""
 
@@ -199,6 +199,8 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
         self._rows: Mapping[str, AnyQueued] = {}
         self._parsed_of = -1.0
         self._expired_at = 0.0
+        self._absent: dict[str, int] = {}
+        """By job, how many answers have been without it since the last one with it, while nothing confirmed its end."""
 
     @abstractmethod
     def _query(self) -> str:
@@ -220,6 +222,7 @@ class SharedQueue(ABC, Generic[AnyQueued, Kept]):
             taken = self._refresh()
             row = self._rows.get(number)
             if row and not row.is_ended:
+                self._absent.pop(number, None)
                 return Standing(True, row, taken=taken)
             if row is None and (taken < since or self._snapshot.failures):
                 return Standing(

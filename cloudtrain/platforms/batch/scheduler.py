@@ -154,8 +154,6 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
         self._single: dict[str, Standing[QueueEntry]] = {}
         """The answers for single jobs, until the next answer for all jobs."""
         self._single_of = -1.0
-        self._absent: dict[str, int] = {}
-        """How many queries for a job number were answered with neither a job nor an error."""
 
     def look(self, number: str, since: float) -> Standing[QueueEntry]:
         found = super().look(short_number(number), since)
@@ -174,21 +172,23 @@ class BatchQueue(SharedQueue[QueueEntry, Snapshot]):
         The full number contains the server's name, because several clusters may share a folder.
         """
         asked = time.time()
+        short = short_number(number)
         try:
             answer = self._shell.run(f"{self._scheduler.one} {shlex.quote(number)}", timeout=CALL_SECONDS)
             user = self._snapshot.text.partition("\n")[0]
-            row = self._read(f"{user}\n{answer.text}").get(short_number(number))
+            row = self._read(f"{user}\n{answer.text}").get(short)
         except PlatformError:
             return Standing(True)
         if row:
+            self._absent.pop(short, None)
             return Standing(not row.is_ended, row, taken=asked)
         if since <= asked < since + self._scheduler.appears_seconds:
             return Standing(True)
         is_quiet = not answer.complaint
         if _is_unknown(answer, self._scheduler) or (is_quiet and answer.code in self._scheduler.no_jobs):
             return Standing(False, taken=asked)
-        self._absent[number] = self._absent.get(number, 0) + (is_quiet and not answer.code)
-        return Standing(self._absent[number] < MOST_ABSENCES)
+        self._absent[short] = self._absent.get(short, 0) + (is_quiet and not answer.code)
+        return Standing(self._absent[short] < MOST_ABSENCES)
 
     def _query(self) -> str:
         command = f'user=$(id -un); echo "User: $user"\n{self._scheduler.query}'

@@ -111,8 +111,6 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
         """By job, the answer of the queue after which the accounting was last queried, and did not list it as alive."""
         self._asked_for: dict[str, float] = {}
         """By job, the answer of the queue after which its ending was last queried."""
-        self._absent: dict[str, int] = {}
-        """By job, how many answers were without it while the accounting had not confirmed its end."""
 
     def look(self, number: str, since: float) -> Standing[QueueRow]:
         self._watched.add(number)
@@ -255,6 +253,8 @@ class Queue(SharedQueue[QueueRow, SlurmSnapshot]):
             is_sure = is_sure and answer.code not in _NO_COMMAND
             if is_sure or self._absent[number] >= MOST_ABSENCES:
                 self._snapshot = self._snapshot.with_endings({number: GONE})
+        elif found:
+            self._absent.pop(number, None)
 
 
 def _complaint(answer: Answer) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.queue import MOST_ABSENCES
 from cloudtrain.platforms.batch.scheduler import ENDED, RUNNING, WAITING, BatchQueue, QueueEntry
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.pbs import platform
@@ -142,6 +143,26 @@ def test_one_qstat_for_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyP
     queues[0].expire()
     assert queues[0].look("7", 1.0).is_alive
     assert (tmp_path / "calls").read_text() == "x\nx\n"
+
+
+@pytest.mark.parametrize("source", ["all", "one"])
+def test_absences_before_a_job_was_seen_again_do_not_count(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that sometimes leaves a job out, without an error."""
+    all_jobs, one_job, qstat = tmp_path / "all", tmp_path / "one", tmp_path / "qstat"
+    qstat.write_text(f'#!/bin/sh\n[ "$1" = -f ] && [ $# = 2 ] && exec cat {one_job}\nexec cat {all_jobs}\n')
+    qstat.chmod(0o755)
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path / "home"))
+    queue = BatchQueue(platform.TORQUE, LocalShell({"PATH": f"{tmp_path}:/usr/bin:/bin"}))
+    text = SLURM_AS_TORQUE.replace("root@", f"{getpass.getuser()}@")
+    for answer in range(1, 3 * MOST_ABSENCES):
+        is_seen = answer % MOST_ABSENCES == 0
+        all_jobs.write_text(text if is_seen and source == "all" else "")
+        one_job.write_text(text if is_seen and source == "one" else "")
+        assert queue.look("7", 1.0).is_alive, answer
+        queue.expire()
+    assert not queue.look("7", 1.0).is_alive  # the sixth in a row
 
 
 def test_a_missing_command_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

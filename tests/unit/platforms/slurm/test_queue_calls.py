@@ -23,6 +23,7 @@ from slurm_texts import (
     Programs,
 )
 
+from cloudtrain.platforms.batch.queue import MOST_ABSENCES
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.slurm.squeue import MOST_AT_ONCE
@@ -220,6 +221,18 @@ def test_a_job_that_the_queue_leaves_out_has_ended_only_if_slurm_confirms_it(
     for answer in range(1, 10):
         is_alive = queue.look("1", LONG_AGO).is_alive
         assert is_alive == (answers is None or answer < answers), answer
+        queue.expire()
+
+
+@pytest.mark.parametrize("source", ["squeue", "scontrol"])
+def test_absences_before_a_job_was_seen_again_do_not_count(programs: Programs, source: str) -> None:
+    programs.says("sacct", error="a database", code=1)
+    queue = queue_of(programs)
+    for answer in range(1, 20):
+        is_seen = answer % MOST_ABSENCES == 0
+        programs.says("squeue", SQUEUE if is_seen and source == "squeue" else HEADER)
+        programs.says("scontrol", *((RUNS,) if is_seen and source == "scontrol" else ("", NO_JOB, 1)))
+        assert queue.look("1", LONG_AGO).is_alive, answer
         queue.expire()
 
 
