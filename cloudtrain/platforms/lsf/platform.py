@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -89,36 +90,37 @@ def _entries(rows: list[dict[str, Any]]) -> dict[str, QueueEntry]:
     return found
 
 
-def _seconds(text: str, now: float | None = None) -> float | None:
+def _seconds(text: str) -> float | None:
     """The end of the minute ``Dec 20 16:25``, in the time zone of this machine, as seconds since the epoch.
 
-    Some sites add the year. Without it, the result is the latest such minute.
+    Some sites add the year. Without it, the result is the latest such minute of this year and the last one.
     """
-    now = time.time() if now is None else now
-    year = time.localtime(now + 86400).tm_year
-    for given, layout in ((text, "%b %d %H:%M %Y"), (f"{text} {year}", "%b %d %H:%M %Y")):
-        try:
-            found = time.mktime(time.strptime(given, layout)) + 59
-        except (ValueError, OverflowError):
-            continue
-        if given == text or found < now + 86400:
-            return found
-        return _seconds(f"{text} {year - 1}")
+    tomorrow = time.time() + 86400
+    year = time.localtime(tomorrow).tm_year
+    for given in (text, f"{text} {year}", f"{text} {year - 1}"):
+        with contextlib.suppress(ValueError, OverflowError):
+            found = time.mktime(time.strptime(given, "%b %d %H:%M %Y")) + 59
+            if given == text or found < tomorrow:
+                return found
     return None
 
 
 def parse_bhist(text: str) -> Mapping[str, QueueEntry]:
-    """The jobs in the output of ``bhist -l`` that have ended, by number. ``bhist`` breaks lines within values."""
+    """The jobs in the output of ``bhist -l`` that have ended, by number. ``bhist`` breaks lines within values.
+
+    Of a job that was requeued, the last run counts.
+    """
     found = {}
     for block in re.split(r"^(?=Job <)", re.sub(r"\n {21}", "", text), flags=re.MULTILINE):
         number = re.match(r"Job <(\d+)>", block)
-        if not number or not re.search(r": (Completed <exit>|Exited|Done successfully)", block):
+        last = block.rpartition(": Starting (Pid ")[2]
+        if not number or not re.search(r": (Completed <exit>|Exited|Done successfully)", last):
             continue
         name = re.search(r"^Job <\d+>, Job Name <([^>]*)>", block)
-        reason = re.findall(r"(TERM_\w+:.*?)[;.]\s*$", block, re.MULTILINE)
-        code = re.findall(r"Exited with exit code (\d{1,5})", block)
-        signal = re.findall(r"Exited by signal (\d{1,3})", block)
-        status = int(code[-1]) if code else 128 + int(signal[-1]) if signal else None
+        reason = re.findall(r"(TERM_\w+:.*?)[;.]\s*$", last, re.MULTILINE)
+        exits = re.findall(r"Exited (?:with exit code (\d{1,5})|by signal (\d{1,3}))", last)
+        code, signal = exits[-1] if exits else ("", "")
+        status = int(code) if code else 128 + int(signal) if signal else None
         found[number[1]] = QueueEntry(ENDED, reason[-1] if reason else "", status, name[1] if name else "")
     return found
 

@@ -52,6 +52,30 @@ def test_before_json() -> None:
     assert unknown.state == RUNNING, "unknown is not ended"
 
 
+@pytest.mark.parametrize(
+    ("today", "shown", "minute"),
+    [
+        ((2029, 1, 10), "Feb 29 10:00", (2028, 2, 29)),
+        ((2028, 3, 1), "Feb 29 10:00", (2028, 2, 29)),
+        ((2029, 1, 10), "Feb 29 10:00 2024", (2024, 2, 29)),
+        ((2029, 1, 10), "Dec 20 10:00", (2028, 12, 20)),
+        ((2029, 1, 10), "Jan 10 10:00", (2029, 1, 10)),
+        ((2027, 1, 10), "Feb 29 10:00", None),
+        ((2029, 1, 10), "yesterday", None),
+    ],
+)
+def test_the_year_of_a_submission(
+    today: tuple[int, int, int],
+    shown: str,
+    minute: tuple[int, int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.mktime((*today, 12, 0, 0, 0, 0, -1))
+    monkeypatch.setattr("time.time", lambda: now)
+    [job] = parse_bjobs(f"1^RUN^-^{shown}^a^/home/ada^-^-\n").values()
+    assert job.submitted == (None if minute is None else time.mktime((*minute, 10, 0, 59, 0, 0, -1)))
+
+
 @pytest.mark.parametrize("text", ["", "\n", "LSF is down. Please wait ...", "1^2", '{"RECORDS": []}'])
 def test_no_jobs(text: str) -> None:
     assert parse_bjobs(text) == {}
@@ -87,6 +111,39 @@ Sun Jan 10 17:50:11: Submitted from host <login>, to Queue <normal>;
     ((number, entry),) = parse_bhist(text).items()
     assert (number, entry.name, entry.exit_status) == ("873209", "digits", 1)
     assert entry.why == "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit"
+
+
+FIRST_RUN = """
+Job <7>, Job Name <digits>, User <ada>, Project <default>, Command <python3>
+Tue Dec 23 14:46:50: Starting (Pid 4242);
+Tue Dec 23 15:00:00: Exited with exit code 99. The CPU time used is 3.0 seconds;
+Tue Dec 23 15:00:00: Completed <exit>; TERM_REQUEUE_OWNER: job killed and requeued by owner;
+Tue Dec 23 15:00:00: Pending: Job has been requeued;
+"""
+KILLED = """\
+Tue Dec 23 16:00:00: Exited by signal 9. The CPU time used is 3.0 seconds;
+Tue Dec 23 16:00:00: Completed <exit>; TERM_MEMLIMIT: job killed after reaching LSF memory usage limit;
+"""
+STARTS = "Tue Dec 23 15:46:50: Starting (Pid 4243);\n"
+
+
+@pytest.mark.parametrize(
+    ("last_run", "status", "why"),
+    [
+        (STARTS + KILLED, 137, "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit"),
+        (KILLED, 137, "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit"),
+        (STARTS + "Tue Dec 23 16:00:00: Exited by signal 11. The CPU time used is 3.0 seconds;\n", 139, ""),
+        (STARTS + "Tue Dec 23 16:00:00: Exited. The CPU time used is unknown;\n", None, ""),
+        (STARTS + "Tue Dec 23 16:00:00: Done successfully. The CPU time used is 3.0 seconds;\n", None, ""),
+    ],
+)
+def test_the_last_run_of_a_requeued_job_counts(last_run: str, status: int | None, why: str) -> None:
+    [entry] = parse_bhist(FIRST_RUN + last_run).values()
+    assert (entry.exit_status, entry.why) == (status, why)
+
+
+def test_a_requeued_job_that_runs_has_not_ended() -> None:
+    assert parse_bhist(FIRST_RUN + STARTS) == {}
 
 
 def test_directives() -> None:
