@@ -36,10 +36,13 @@ def committing() -> Iterator[None]:
 def commits(run: Path) -> dict[str, int]:
     """The unfinished commits on this host: the name of each, and its process id. Empty if ``run`` cannot be read."""
     try:
-        names = [name for name in os.listdir(run) if name.startswith(PREFIX)]
+        names = os.listdir(run)
     except OSError:  # no host waits for a commit that it cannot list
         return {}
-    return {name: int(name.split("-")[1]) for name in names}
+    found = ((name, name[len(PREFIX) :].partition("-")[0]) for name in names if name.startswith(PREFIX))
+    return {
+        name: int(pid) for name, pid in found if pid.isdecimal() and pid.isascii()
+    }  # a script may add others
 
 
 _why_spoiled = ""
