@@ -1,9 +1,9 @@
-"""Starts the node program on all nodes with a program that passes no input on, such as pbsdsh, blaunch or ssh.
+"""Starts the node program on all nodes with a program that does not forward input, such as pbsdsh, blaunch or ssh.
 
 Usage: ``python cloudtrain.pyz cloudtrain.runtime.batch.relay PROGRAM FOLDER HOST...``
 
-What arrives on the input goes to all nodes, and what they print comes out, in whole lines: through files in a folder of
-the job, which all nodes see. `relay_node` is the other side.
+The relay forwards its input to all nodes, and prints their output in whole lines, through files in a folder of the job
+that all nodes share. `relay_node` runs on the nodes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from cloudtrain.runtime.batch.start import starters
 from cloudtrain.storage.atomic import replace_file
 
 JOB, LINES, END, ENVIRON, BEAT = "job", "lines", "end", "environ", "beat"
-"""The first line with the secrets, the others, the mark of the end, the environment, and a sign of life."""
+"""The files with the first line, which has the secrets; the other lines; the mark of the end; the environment; and the
+step's heartbeat."""
 
 TICK_SECONDS = 0.1
-"""How often the processes of this machine are looked at."""
+"""The interval at which the processes of this machine are polled."""
 BEAT_SECONDS = 10.0
 LOST_SECONDS = 120.0
-"""How long a node believes in a step that gives no sign of life."""
+"""The time for which a node waits for a heartbeat of the step."""
 READ_SIZE = 1 << 16
 QUICK_SECONDS, LONGEST_PAUSE = 60.0, 2.0
-"""How long a job starts, and how often its shared folder is looked at later, if nothing happens there."""
+"""The time for which the shared folder is polled often, while the job starts, and the longest interval after that."""
 
 OWN_OF_A_NODE = ("HOSTNAME", "PWD", "OLDPWD", "PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM", "ALPS_APP_PE", "SSH_CLIENT",
                  "SSH_CONNECTION", "SSH_TTY", "TMPDIR", "XDG_RUNTIME_DIR")  # fmt: skip
@@ -41,7 +42,7 @@ OWN_OF_A_NODE = ("HOSTNAME", "PWD", "OLDPWD", "PBS_NODENUM", "PBS_VNODENUM", "PB
 
 
 class Looks:
-    """When to look into the shared folder: often while a job starts, and when something has happened; then rarely."""
+    """Decides when to poll the shared folder: often while a job starts and when there is new data, otherwise rarely."""
 
     def __init__(self) -> None:
         self._began = self._next = time.monotonic()
@@ -57,7 +58,7 @@ class Looks:
 
 
 class Relay:
-    """The step's side."""
+    """The side of the batch step."""
 
     def __init__(self, folder: Path, names: Sequence[str], environ: Mapping[str, str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="relay-", dir=folder))
@@ -81,7 +82,7 @@ class Relay:
         (self.folder / END).touch()
 
     def look(self, *, last: bool = False) -> bytes:
-        """The lines that the nodes have printed since the last look. ``last``: also an unfinished one."""
+        """The lines that the nodes have printed since the last call; with ``last``, including an incomplete one."""
         if time.monotonic() - self._beat_at > BEAT_SECONDS:
             self._beats, self._beat_at = self._beats + 1, time.monotonic()
             replace_file(self.folder / BEAT, str(self._beats).encode())
@@ -122,7 +123,7 @@ def main() -> int:
 
 
 def run(program: str, folder: str, names: Sequence[str], relay: Relay) -> int:
-    """Pass everything on until the starters have ended. Returns the first exit code that is not 0."""
+    """Forward input and output until the starters have ended. Returns the first exit code that is not 0."""
     first = bytearray()
     while not first.endswith(b"\n"):
         data = os.read(0, 1)

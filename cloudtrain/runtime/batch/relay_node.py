@@ -38,7 +38,8 @@ def main() -> int:
 
 
 OWN = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""The way to the bundled runtime, where this node has unpacked it; and the GPUs that its scheduler chose here."""
+"""Variables with the folder in which this node has unpacked the bundled runtime, and with the GPUs that its scheduler
+chose on this node."""
 
 
 def _own() -> dict[str, str]:
@@ -46,7 +47,7 @@ def _own() -> dict[str, str]:
 
 
 def _feed(node: subprocess.Popen[bytes], relay: Path, line: bytes) -> None:
-    """Pass lines on until the program ends. Its input ends with the step, or if the step gives no sign of life."""
+    """Forward lines until the program ends. Closes its input when the step ends or sends no heartbeat."""
     assert node.stdin
     position, beat, beat_at = 0, b"", time.monotonic()
     data, looks = line, Looks()
@@ -54,7 +55,7 @@ def _feed(node: subprocess.Popen[bytes], relay: Path, line: bytes) -> None:
         try:
             node.stdin.write(data)
             node.stdin.flush()
-        except OSError:  # it has ended
+        except OSError:  # the program has ended
             break
         data = b""
         if not looks.is_due():

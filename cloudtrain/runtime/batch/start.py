@@ -19,16 +19,16 @@ RELAY_NODE = "cloudtrain.runtime.batch.relay_node"
 SRUN, PBSDSH, BLAUNCH, SSH, APRUN = "srun", "pbsdsh", "blaunch", "ssh", "aprun"
 
 _SSH = ("-n", "-oBatchMode=yes", "-oConnectTimeout=30")
-"""Host keys are checked by the user's configuration. A prompt fails."""
+"""Options of ssh. Host keys are checked as the user has configured. If ssh would prompt, it fails."""
 
 
 def node_names(environ: Mapping[str, str]) -> list[str]:
-    """The nodes of this job, in the scheduler's order. Raises PlatformError if it does not name them."""
+    """The nodes of this job, in the scheduler's order. Raises PlatformError if the scheduler does not name them."""
     found = find_allocation(environ)
     if found:
         return [name for name, _ in found.hosts]
     nodes = environ.get("COBALT_PARTNAME", "")
-    if re.fullmatch(r"[\d,-]+", nodes):  # of a Cray: numbers of compute nodes, which have these names
+    if re.fullmatch(r"[\d,-]+", nodes):  # numbers of compute nodes of a Cray, whose names derive from them
         return [f"nid{number:05}" for number in _numbers(nodes)]
     if nodes:
         return nodes.split(",")
@@ -48,16 +48,16 @@ def _numbers(text: str) -> list[int]:
 
 
 def choose(wanted: str, names: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The name of the program that reaches all nodes; empty if this is the only one.
+    """The name of the program that starts commands on all nodes; empty if this is the only node.
 
     Args:
         wanted: ``platform_options.start``, or ``auto``.
 
-    Raises PlatformError if it is missing.
+    Raises PlatformError if no such program is installed.
     """
     path = environ.get("PATH")
     on_cray = "COBALT_JOBID" in environ and shutil.which(APRUN, path=path) is not None
-    if wanted == "auto" and len(names) == 1 and not on_cray:  # on a Cray, this is a service node
+    if wanted == "auto" and len(names) == 1 and not on_cray:  # on a Cray, this node is a service node
         return ""
     candidates = {
         SRUN: "SLURM_JOB_ID" in environ,
@@ -77,7 +77,7 @@ def choose(wanted: str, names: Sequence[str], environ: Mapping[str, str]) -> str
 
 
 def command(program: str, names: Sequence[str], runtime: str, folder: str) -> list[str]:
-    """The command that runs the node program of a job on all nodes, and passes its input to all of them."""
+    """The command that runs the node program of a job on all nodes, and forwards its input to all of them."""
     python = [sys.executable, runtime]
     if not program:
         return [*python, NODE, folder, names[0]]
@@ -96,14 +96,14 @@ def srun_command(
     epilog: Path | None = None,
     only: Sequence[str] = (),
 ) -> list[str]:
-    """The command that runs ``program`` once on every node, with everything that the job has there.
+    """The command that runs ``program`` once on every node, with all resources that the job has there.
 
-    Slurm runs ``epilog`` on each node after that, even if it has killed the program.
+    Slurm runs ``epilog`` on each node after the program has ended, even if it was killed.
 
     Args:
-        cpus: the CPUs of each node. srun of Slurm 22.05 and later does not take --cpus-per-task from the job.
-        only: the nodes of a job that continues without the others. The loss of one does not end the step.
-        more: options of the user. Options override variables such as SLURM_CPU_BIND, which must not change the step.
+        cpus: the CPUs of each node. Since Slurm 22.05, srun does not take --cpus-per-task from the job.
+        only: the nodes, if the step has to survive the loss of some of them.
+        more: the user's options. Options override variables such as SLURM_CPU_BIND, which must not change the step.
     """
     return [
         *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
@@ -117,11 +117,11 @@ def srun_command(
 
 
 def starters(program: str, names: Sequence[str], runtime: str, arguments: Sequence[str]) -> list[list[str]]:
-    """The commands that run `relay_node` on all nodes. They pass no input on."""
+    """The commands that run `relay_node` on all nodes. They do not forward input."""
     inner = [sys.executable, runtime, RELAY_NODE, *arguments]
     if program == SSH:
         return [[SSH, *_SSH, name, "--", *(_quoted(word) for word in (*inner, name))] for name in names]
-    if program == BLAUNCH:  # without a shell on the other side
+    if program == BLAUNCH:  # without a shell on the node
         return [[BLAUNCH, "-n", name, "-no-shell", *inner, name] for name in names]
     if program == APRUN:
         return [[APRUN, "-q", "-n", str(len(names)), "-N", "1", *inner]]
@@ -129,12 +129,12 @@ def starters(program: str, names: Sequence[str], runtime: str, arguments: Sequen
 
 
 def _quoted(word: str) -> str:
-    """For the shell on the other side."""
+    """``word``, quoted for the shell on the node."""
     return word if re.fullmatch(r"[\w./:=@%+-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
 def own_name(names: Sequence[str]) -> str:
-    """Which of ``names`` this node is. Raises PlatformError if it is none."""
+    """The name of this node in ``names``. Raises PlatformError if it is not among them."""
     here = socket.gethostname()
     if here in names:
         return here

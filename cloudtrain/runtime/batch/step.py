@@ -1,6 +1,6 @@
-"""The batch step of a job on any scheduler but Slurm.
+"""The batch step of a job on any scheduler except Slurm.
 
-Usage: ``python cloudtrain.pyz cloudtrain.runtime.batch.step FOLDER``, with the folder of the job.
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.batch.step FOLDER``. FOLDER is the job folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudtrain.runtime.supervisor.node_hosts import NodeHosts
 
 
 class BatchHosts(NodeHosts):
-    """The nodes in the order that the scheduler gives them."""
+    """The nodes, in the scheduler's order."""
 
     def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
         super().__init__(folder, node_names(os.environ), secrets)
@@ -28,7 +28,7 @@ class BatchHosts(NodeHosts):
 
 
 NUMBERS = ("PBS_JOBID", "COBALT_JOBID", "LSB_JOBID", "SLURM_JOB_ID")
-"""The variables with the scheduler's number of this job; the last one behind the commands of Torque on Slurm."""
+"""The variables with the scheduler's number of this job. The last one is for Torque's commands on top of Slurm."""
 
 if __name__ == "__main__":
     number = next((os.environ[name] for name in NUMBERS if os.environ.get(name)), "")

@@ -1,1 +1,1 @@
-"""Finds out why a rank ended or hangs: the class of the failure, and a hint."""
+"""Finds out why a rank ended or hangs, and reports the class of the failure and a hint."""

@@ -1,7 +1,7 @@
-"""The places of ranks by their stacks and their flight records: which of them wait in which collective.
+"""Finds the collective in which each rank waits, by its stack and its flight record.
 
-The stack of a rank that waits for its GPU ends in any call, as in ``loss.item()``. Its record shows that it waits in a
-collective of NCCL all the same. And ranks whose stacks are equal may be in different collectives.
+The stack of a rank that waits for its GPU may end in any call, such as ``loss.item()``, although its record shows that
+it waits in a collective of NCCL. And ranks with equal stacks may be in different collectives.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from cloudtrain.observe.inquiry import InGroup
 from cloudtrain.runtime.diagnose.hangs import BACKWARD, COLLECTIVE, OUTSIDE, Place
 
 OF_ALL = " default_pg"
-"""Ends the name of the group of all ranks, in PyTorch."""
+"""The suffix of the name of PyTorch's group of all ranks."""
 ON_GPU = "nccl:"
-"""Begins the names of collectives that a rank need not wait for in Python."""
+"""The prefix of the names of collectives in which a rank may wait outside of Python."""
 
 Records = Mapping[int, Mapping[str, InGroup]]
-"""By rank, of those that have answered, then by the name of a process group."""
+"""The records of the ranks that have responded, by rank and then by the name of a process group."""
 
 
 class Wait(NamedTuple):
-    """The collective that a rank waits in."""
+    """The collective in which a rank waits."""
 
     what: str
-    """Such as ``nccl:all_reduce of Float[3], number 8 of nccl 0 default_pg``."""
+    """The collective as text, such as ``nccl:all_reduce of Float[3], number 8 of nccl 0 default_pg``."""
     behind: tuple[int, ...]
-    """The ranks that have not begun it, as far as that is known."""
+    """The ranks that are known not to have begun it."""
 
 
 def with_records(places: Mapping[int, Place], records: Records) -> dict[int, Place]:
-    """The places of all ranks, with what their records add. Records of ranks without a place do not count."""
+    """The places of all ranks, completed from their records. Records of ranks without a place are ignored."""
     waits = dict(_waits({rank: groups for rank, groups in records.items() if rank in places}))
     found = dict(places)
     for rank, (what, behind) in waits.items():
@@ -47,7 +47,7 @@ def with_records(places: Mapping[int, Place], records: Records) -> dict[int, Pla
 
 
 def _waits(records: Records) -> Iterator[tuple[int, Wait]]:
-    """The collective that each rank waits in; of several, one that another rank has not begun."""
+    """The collective in which each rank waits; if there are several, one that another rank has not begun."""
     for rank, groups in records.items():
         waits = [
             Wait(
@@ -62,7 +62,7 @@ def _waits(records: Records) -> Iterator[tuple[int, Wait]]:
 
 
 def _entered(groups: Mapping[str, InGroup], name: str) -> float:
-    """The last collective of a group that a rank has begun. Who is in a group that is not of all is unknown."""
+    """The number of the last collective that a rank has begun in a group. Members of smaller groups are unknown."""
     if name in groups:
         return groups[name].entered
     return 0 if name.endswith(OF_ALL) else math.inf

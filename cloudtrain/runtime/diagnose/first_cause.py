@@ -1,7 +1,7 @@
-"""Decides why an attempt failed: among the failures of its ranks and hosts, and among the ends of its runtimes.
+"""Decides which failure of a rank or host, or which end of a runtime, is the cause of an attempt's failure.
 
-The leader collects failures (`Failures`), and all hosts report the cause that it has chosen. The supervisor sees the
-runtimes from outside (`HostEnds`): it takes that report, or else the end of the first runtime that left none.
+The leader collects failures (`Failures`), and all hosts report the cause that it has chosen. The supervisor observes
+the runtimes from outside (`HostEnds`). It uses the hosts' report, or else the end of the first runtime without one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.7
 """Seconds for which failures are collected after the first one, before one is chosen as the cause."""
 CAUSE_SECONDS = 4.0
-"""The same while native code has ended ranks that lost another one: that one may still be printing its traceback."""
+"""Seconds to wait if native code has ended ranks that lost another rank, which may still be printing its traceback."""
 
 COLLECTIVE = pattern(
     r"connection (?:closed|reset) by peer|connection was likely closed|broken pipe|connection refused"
@@ -35,10 +35,10 @@ COLLECTIVE = pattern(
 """Messages of a rank that lost another rank: a consequence, not the cause."""
 
 _ADDRESS_IN_USE = pattern(r"address already in use", re.IGNORECASE)
-"""Also names a socket, but is a cause: the other ranks do not reach the one that could not listen."""
+"""Messages that mention a socket but are a cause: the other ranks cannot reach the rank that could not listen."""
 
 LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
-"""Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
+"""Exceptions that collectives of cloudtrain and Horovod raise when another rank has ended."""
 
 _BACKEND = pattern(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
 """Messages of the backends of ``torch.distributed``."""
@@ -52,7 +52,7 @@ MOST_RANKS = 8
 INTERRUPTED = 128 + signal.SIGTERM
 """The exit code of a runtime that was stopped."""
 CRASH_SECONDS = 3.0
-"""How long the other hosts may take to notice that a host has crashed."""
+"""The time that the other hosts may take to detect the crash of a host."""
 
 NOT_WORTH_A_RETRY = (
     FailureClass.SYNTAX_ERROR,
@@ -62,14 +62,14 @@ NOT_WORTH_A_RETRY = (
     FailureClass.GPU_SETUP,
     FailureClass.UPLOAD,
 )
-"""Failures that would happen again, or after which the training is complete."""
+"""Failures that would recur, or that happen after the training is complete."""
 
 
 class Failures:
-    """The failures of all ranks and hosts in one attempt, and when their cause can be decided.
+    """Collects the failures of all ranks and hosts in one attempt, and decides on their cause after a delay.
 
     Args:
-        clock: monotonic, in seconds.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -77,10 +77,10 @@ class Failures:
         self._clock = clock
         self._decide_at: float | None = None
         self._waits_for_cause = False
-        """Whether all failures so far are of ranks that lost another one."""
+        """Whether all failures so far are of ranks that lost another rank."""
 
     def add(self, report: FailureReport, settle: float = SETTLE_SECONDS) -> None:
-        """Add a failure. If it is the first one, wait ``settle`` seconds for the others."""
+        """Add a failure. The first one starts a wait of ``settle`` seconds for the others."""
         self.reports.append(report)
         lost_another = report.signal is not None and report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
         decide_at = self._clock() + (CAUSE_SECONDS if lost_another else settle)
@@ -90,12 +90,12 @@ class Failures:
             self._decide_at, self._waits_for_cause = min(self._decide_at, decide_at), False
 
     def excuse(self) -> None:
-        """The failures so far follow from a preemption: none of them is a cause."""
+        """Discard the failures so far as causes, because they follow from a preemption."""
         self._decide_at = None
 
     @property
     def are_settling(self) -> bool:
-        """Whether there is a cause to decide, now or later."""
+        """Whether there are failures whose cause can be decided, now or later."""
         return self._decide_at is not None
 
     @property
@@ -104,10 +104,10 @@ class Failures:
         return self._decide_at is not None and self._clock() >= self._decide_at
 
     def cause(self, ended: Sequence[int] = ()) -> FailureReport:
-        """The failure that the others follow from.
+        """The failure that caused the others.
 
         Args:
-            ended: ranks that have ended with exit code 0. The hint names them if that is why a collective failed.
+            ended: ranks that have ended with exit code 0. If a collective failed because of that, the hint names them.
         """
         first = min(
             self.reports, key=lambda report: (is_consequence(report), report.rank is None, report.time or 0)
@@ -116,7 +116,7 @@ class Failures:
 
 
 def is_consequence(report: FailureReport) -> bool:
-    """Whether this failure follows from another: a collective that lost its peer, a SIGTERM."""
+    """Whether this failure follows from another one, such as the loss of a peer in a collective, or a SIGTERM."""
     if report.failure_class in _CAUSES:
         return False
     if report.signal is not None:
@@ -130,7 +130,7 @@ def is_consequence(report: FailureReport) -> bool:
 
 
 def with_ended_ranks(report: FailureReport, ended: Sequence[int]) -> FailureReport:
-    """``report``, with a hint that names the ranks that had ended with 0 if that is why a collective failed."""
+    """``report``. If a collective failed because ranks had ended with exit code 0, a hint names them."""
     if not ended or not is_consequence(report) or report.exception_type is None:
         return report
     names = ", ".join(map(str, sorted(ended)[:MOST_RANKS])) + ", ..." * (len(ended) > MOST_RANKS)
@@ -143,21 +143,21 @@ def with_ended_ranks(report: FailureReport, ended: Sequence[int]) -> FailureRepo
 
 
 def is_lost_partner(error: BaseException) -> bool:
-    """Whether a collective failed: of cloudtrain, Horovod or ``torch.distributed``."""
+    """Whether ``error`` is of a failed collective of cloudtrain, Horovod or ``torch.distributed``."""
     if type(error).__name__ in LOST_PARTNER:
         return True
     return isinstance(error, RuntimeError) and bool(_BACKEND.search(str(error)))
 
 
 class HostEnds:
-    """The runtimes of all hosts in one attempt, and how they ended.
+    """Observes the runtimes of all hosts in one attempt, and decides which end of a runtime is a failure.
 
     Args:
-        runtimes: by host, the leader first.
-        report: the failure that the runtime of a host reported, its own or that of the job; None without one.
-        is_ending: whether the end of the attempt was requested. Then, the loss of a host does not count.
-        host_timeout: the seconds after which hosts give up a leader that does not answer.
-        clock: monotonic, in seconds.
+        runtimes: the runtimes by host, with the leader first.
+        report: returns the failure that a host's runtime reported, its own or the job's; None without one.
+        is_ending: returns whether the end of the attempt was requested, so that the loss of a host does not count.
+        host_timeout: the seconds after which hosts give up on a leader that does not respond.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -174,16 +174,16 @@ class HostEnds:
         self._host_timeout = host_timeout
         self._clock = clock
         self._is_stopped = self._is_killed = False
-        """Whether all runtimes were requested to end, and were killed because they did not."""
+        """Whether all runtimes have been sent SIGTERM, and SIGKILL."""
         self.lost_late: dict[str, FailureReport] = {}
         """The hosts that were lost after the end was requested."""
         self._lost: FailureReport | None = None
-        """The first host that was lost before."""
+        """The first host that was lost before that."""
         self._lost_at = 0.0
         self._leader_failed_at: float | None = None
         self._abandoned: set[str] = set()
         self._alone_at = clock()
-        """Since when some hosts have ended, and others have not."""
+        """The time since which some hosts have ended and others have not."""
 
     @property
     def are_running(self) -> bool:
@@ -195,7 +195,7 @@ class HostEnds:
         return bool(codes) and not any(codes)
 
     def send_signal(self, number: int) -> None:
-        """Send SIGTERM or SIGKILL to all runtimes: an end by it does not count as a failure."""
+        """Send SIGTERM or SIGKILL to all runtimes. An end by this signal does not count as a failure."""
         self._is_stopped = True
         self._is_killed |= number == SIGKILL
         for runtime in self._runtimes.values():
@@ -207,7 +207,7 @@ class HostEnds:
             runtime.send_signal(number)
 
     def look(self) -> None:
-        """Note the first host that was lost."""
+        """Poll all runtimes, and record the first host that was lost."""
         for name, runtime in self._runtimes.items() if self._lost is None else ():
             code = runtime.poll()
             if (
@@ -230,7 +230,7 @@ class HostEnds:
 
     @property
     def wait_in_vain(self) -> bool:
-        """Whether a host was lost and the others do not notice, or the leader failed before it could listen."""
+        """Whether the others have not detected the loss of a host, or the leader failed before it could listen."""
         now = self._clock()
         if self._lost and now - self._lost_at > CRASH_SECONDS:
             return True
@@ -241,7 +241,7 @@ class HostEnds:
         return now - self._leader_failed_at > self._host_timeout + CRASH_SECONDS
 
     def abandon_the_lost(self) -> None:
-        """Kill what the others have reported as lost, if nothing else is left: a paused runtime, for example."""
+        """Kill the last running runtimes if the ended ones have reported their hosts as lost: they may be paused."""
         running = {name for name, runtime in self._runtimes.items() if runtime.poll() is None}
         now = self._clock()
         if not running or len(running) == len(self._runtimes):
@@ -259,10 +259,10 @@ class HostEnds:
                 self._runtimes[name].abandon()
 
     def failure(self) -> FailureReport | None:
-        """The report on which the hosts agreed; if there is none, a report of the lost host. All have ended.
+        """The report on which the hosts agreed; if there is none, a report of the lost host. Call it after all ended.
 
-        The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
-        the exit code shows whether a host failed. Neither does a host that was lost after the end of all was requested.
+        The other hosts can only report that a host was lost, not why. Reports of hosts whose exit code shows no failure
+        do not count, and neither do hosts that were lost after the end of the attempt was requested.
         """
         self.look()
         for name, runtime in self._runtimes.items():
@@ -281,14 +281,14 @@ class HostEnds:
 
 
 def lost_report(name: str, code: int) -> FailureReport:
-    """The report of a host of which only the exit code of its runtime is known; negative for a signal."""
+    """The report of a lost host if only the exit code of its runtime is known, which is negative for a signal."""
     ending = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     report = FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
     return replace(report, exit_code=code) if code > 0 else report
 
 
 def with_memory_kill(report: FailureReport, line: str) -> FailureReport:
-    """``report`` as one of a process that was killed for its use of memory: the scheduler reports it in ``line``."""
+    """``report``, changed to that of a process killed for its use of memory, as the scheduler's ``line`` reports."""
     return replace(
         report,
         failure_class=FailureClass.OUT_OF_MEMORY,
@@ -301,11 +301,11 @@ def with_memory_kill(report: FailureReport, line: str) -> FailureReport:
 
 
 def was_interrupted(report: FailureReport, code: int, *, by_keyboard: bool) -> bool:
-    """Whether a rank failed by the signal that ends the job, and not by itself.
+    """Whether a rank failed because of the signal that ends the job rather than by itself.
 
     Args:
         code: the exit code of a process that the signal ends.
-        by_keyboard: whether it is SIGINT, for which Python raises KeyboardInterrupt.
+        by_keyboard: whether the signal is SIGINT, for which Python raises KeyboardInterrupt.
     """
     is_by_signal = code in (128 + (report.signal or 0), report.exit_code)
     return is_by_signal or (by_keyboard and report.exception_type == "KeyboardInterrupt")

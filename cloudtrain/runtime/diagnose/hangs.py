@@ -1,7 +1,7 @@
-"""Finds ranks that hang: those that send no heartbeat, and the one among them that the others wait for.
+"""Finds ranks that hang because they send no heartbeat, and among them the one for which the others wait.
 
-Each host watches its own ranks. When one of them is silent for too long, the leader collects the stacks and positions
-of all ranks from all hosts, and names the rank that the others wait for.
+Each host watches its own ranks. If one of them is silent for too long, the leader collects the stacks and positions
+of all ranks from all hosts, and names the rank for which the others wait.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _COLLECTIVE = pattern(
 )
 """Files whose functions wait for other ranks."""
 _BETWEEN = pattern(r"/cloudtrain/observe/|/torch/autograd/function\.py$")
-"""Files whose functions call those, and are called by such: they record them, or make them differentiable."""
+"""Files whose functions both call those functions and are called by them, to record or differentiate the calls."""
 _QUERY = pattern(r"_?(?:get|is)_\w+|rank|size|local_rank|local_size|rank_not_in_group")
-"""Functions of such files that do not wait: a rank that computes may be in one of them."""
+"""Functions in these files that do not wait, so that a rank that computes may be in one of them."""
 _DECORATOR = pattern(r"c10d_logger\.py$|/cloudtrain/distributed/_api\.py$")
 _BACKWARD = pattern(r"/torch/autograd/")
 """Hooks of DDP and FSDP wait for other ranks in the backward pass, in native code. A rank may also compute there."""
@@ -47,29 +47,29 @@ _STORAGE = pattern(
 _BELOW_THE_SCRIPT = pattern(
     r"/(?:site|dist)-packages/|/cloudtrain/(?:checkpoint|storage|distributed|observe|environment|runtime|_\w+)/"
 )
-"""Libraries. A job folder may have a name like that of the package."""
+"""Files of libraries. The folders are explicit because a job folder may be called cloudtrain too."""
 
 OUTSIDE, BACKWARD, COLLECTIVE, STORAGE = range(4)
 
 
 class Place(NamedTuple):
-    """Where a rank is."""
+    """The place of a rank in its program."""
 
     kind: int
     """`OUTSIDE` of collectives, in a `BACKWARD` pass, in a `COLLECTIVE`, or waiting for `STORAGE`."""
     call: str = ""
-    """The function of the collective or of the storage, and the line of the script that calls it."""
+    """The function of the collective or of the storage library, and the line of the script that calls it."""
 
 
 class Verdict(NamedTuple):
-    """The ranks that may be the cause, and why. There are several if it is unclear which of them is."""
+    """The ranks that may be the cause, and why. If it is unclear which of them is the cause, there are several."""
 
     ranks: tuple[int, ...]
     why: str
 
 
 def places_in(stacks: str) -> dict[int, Place]:
-    """The place of each rank in the stacks that `stacks_text` returned, of all hosts."""
+    """The place of each rank, from the stacks of all hosts, as `stacks_text` returned them."""
     from cloudtrain.runtime.diagnose.stacks import main_thread
 
     parts = _RANK.split(stacks)
@@ -77,7 +77,7 @@ def places_in(stacks: str) -> dict[int, Place]:
 
 
 def cause_first(stacks: str, rank: int | None) -> str:
-    """The stacks that `stacks_text` returned, with those of ``rank`` first: a report may be cut after them."""
+    """The stacks that `stacks_text` returned, with those of ``rank`` first, because a report may be truncated."""
     from cloudtrain.runtime.diagnose.stacks import main_thread_first
 
     parts = _RANK.split(stacks)
@@ -91,7 +91,7 @@ def cause_first(stacks: str, rank: int | None) -> str:
 
 
 def place_of(stack: Iterable[Frame]) -> Place:
-    """The place of a rank with this stack of the thread that runs the script, the innermost call first."""
+    """The place of a rank. ``stack`` is of the thread that runs the script, with the innermost call first."""
     frames = [frame for frame in stack if not _STANDARD.search(frame.file)]
     inner: list[Frame] = []
     while frames and (_COLLECTIVE.search(frames[0].file) or (inner and _BETWEEN.search(frames[0].file))):
@@ -117,7 +117,7 @@ def site_of(stack: Sequence[Frame]) -> str:
 
 
 def is_native(frame: Frame) -> bool:
-    """Whether it is a call of native code, such as py-spy reports it."""
+    """Whether the call is native code, as py-spy reports it."""
     return bool(_NATIVE.search(frame.file))
 
 
@@ -129,7 +129,7 @@ def _line(frames: Sequence[Frame]) -> str:
 
 
 def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | None:
-    """The ranks that the others wait for; None if no rank waits for another.
+    """The ranks for which the others wait; None if no rank waits for another.
 
     Args:
         ended: ranks that have exited with code 0.
@@ -160,7 +160,7 @@ def judge(places: Mapping[int, Place], ended: Sequence[int] = ()) -> Verdict | N
 
 
 GAP_SECONDS = 3.0
-"""If the watchdog itself did not run for this long, its host was paused: the limit of every rank restarts."""
+"""If the watchdog itself has not run for this time, its host was paused, and the limit of every rank starts over."""
 
 HINT = "See the stacks of all ranks in the failure report: they show where each rank waits."
 
@@ -173,11 +173,11 @@ class Position(NamedTuple):
 
     rank: int
     entered: int
-    """Collectives that the rank has begun to wait for."""
+    """The number of collectives for which the rank has begun to wait."""
     waits: bool
-    """Whether it still waits for the last one."""
+    """Whether it still waits for the last of them."""
     silence: float
-    """Seconds without a heartbeat."""
+    """Seconds since its last heartbeat."""
 
 
 class Watchdog:
@@ -207,7 +207,7 @@ class Watchdog:
         self._launched = self._looked = clock()
 
     def check(self, host: str, ended: Iterable[int], tail: LogTail) -> FailureReport | None:
-        """The report of a rank that is silent for too long. Call this at least once a second.
+        """A report if a rank has been silent for too long; None otherwise. Call this at least once a second.
 
         Args:
             ended: ranks that have ended.
@@ -231,7 +231,7 @@ class Watchdog:
 
     @property
     def heard(self) -> float:
-        """The last heartbeat of any rank, on the clock of `time.monotonic`; 0: none."""
+        """The time of the last heartbeat of any rank, on the clock of `time.monotonic`; 0 if there was none."""
         beats = (heartbeat.read(heartbeat_path(self._run, slot.local_rank)) for slot in self._slots)
         return max((beat.time for beat in beats if beat), default=0.0)
 
@@ -242,7 +242,7 @@ class Watchdog:
         return {"positions": positions, "limit": self._limit, "tail": lines}
 
     def _positions(self, ended: Iterable[int]) -> list[Position]:
-        """The positions of the ranks that run."""
+        """The positions of the running ranks."""
         now = self._clock()
         running = [slot for slot in self._slots if slot.rank not in set(ended)]
         beats = {slot.rank: heartbeat.read(heartbeat_path(self._run, slot.local_rank)) for slot in running}
@@ -271,7 +271,7 @@ class Hang:
         self._limit = 0.0
 
     def add(self, host: str, message: Mapping[str, Any]) -> None:
-        """Add what `Watchdog.describe` returned on a host. Raises ValueError or TypeError for anything else."""
+        """Add the result of `Watchdog.describe` on a host. Raises ValueError or TypeError for anything else."""
         fields = Fields(message)
         limit, tail = fields.number("limit"), fields.texts("tail")
         positions = [Position(*values) for values in fields.items("positions")]
@@ -284,10 +284,10 @@ class Hang:
     def blame(
         self, report: FailureReport, places: Mapping[int, Place] | None = None, ended: Sequence[int] = ()
     ) -> FailureReport:
-        """The report of a hang, with the rank that the others wait for.
+        """The report of a hang, completed with the rank for which the others wait.
 
         Args:
-            places: of all ranks. They decide where the heartbeats do not.
+            places: the places of all ranks. They decide if the heartbeats are not conclusive.
             ended: ranks that have exited with code 0.
         """
         if report.failure_class != FailureClass.HANG or not self._ranks:
@@ -323,15 +323,15 @@ class Hang:
 
 
 def _is_clear(positions: Sequence[Position]) -> bool:
-    """Whether the heartbeats show which rank the others wait for: they count collectives of cloudtrain only."""
+    """Whether the heartbeats, which count only collectives of cloudtrain, show for which rank the others wait."""
     return any(position.waits for position in positions) and len({p[1:3] for p in positions}) > 1
 
 
 def _suspect(positions: Iterable[Position]) -> Position:
-    """The rank that the others wait for, among those that have been silent for long.
+    """The rank for which the others wait, among those that have been silent for long.
 
-    A rank outside of collectives comes before one that waits in a collective, then the one that has entered fewer of
-    them, then the one that has been silent for longer.
+    A rank outside of collectives takes precedence over one that waits in a collective; then the rank that has entered
+    fewer collectives, then the one that has been silent for longer.
     """
     positions = list(positions)
     longest = max(position.silence for position in positions)

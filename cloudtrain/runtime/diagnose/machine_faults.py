@@ -1,4 +1,4 @@
-"""Evidence on the host of a failed rank: a full disk, a process killed for lack of memory, faults of GPUs."""
+"""Searches the host of a failed rank for evidence: a full disk, a process killed for lack of memory, faults of GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.sampling import xids
 
 FULL_BELOW = 1_000_000
-"""Free bytes below which a disk counts as full: the end of a rank frees some."""
+"""Free bytes below which a disk counts as full. The limit is not 0 because the end of a rank frees some bytes."""
 
 
 def with_hints(report: FailureReport, base: Path, no_opt_ml: str) -> FailureReport:
@@ -35,7 +35,7 @@ def with_hints(report: FailureReport, base: Path, no_opt_ml: str) -> FailureRepo
 def with_full_disk(report: FailureReport, folders: Sequence[str | os.PathLike[str]]) -> FailureReport:
     """``report``, with a hint that names the first folder whose disk is full.
 
-    Libraries hide the cause when a write fails: another exception, or none at all.
+    When a write fails, libraries may hide the cause: they raise a different exception, or none at all.
     """
     full = next((folder for folder in folders if _is_full(folder)), None)
     if full is None or report.failure_class == FailureClass.DISK_FULL:
@@ -47,8 +47,8 @@ def with_full_disk(report: FailureReport, folders: Sequence[str | os.PathLike[st
 
 
 def writable_folders(base: str | os.PathLike[str]) -> tuple[str | os.PathLike[str], ...]:
-    """Where a script writes: its job's folder, and that of temporary files."""
-    # tempfile.gettempdir tries to write: it would skip a full folder, and fail if all of them are full.
+    """The folders to which a script writes: the job's folder, and the folder for temporary files."""
+    # not tempfile.gettempdir, which tries to write: it skips a full folder, and fails if all of them are full
     temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
     return base, temporary
 
@@ -61,13 +61,13 @@ def _is_full(folder: str | os.PathLike[str]) -> bool:
 
 
 def memory_kill_count(processes: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The number of processes that the out-of-memory killer has ended in this group; 0 if unknown.
+    """The number of processes that the out-of-memory killer has ended in this cgroup; 0 if unknown.
 
-    On a machine without groups for memory, processes of the whole machine count.
+    On a machine without cgroups for memory, this counts the processes of the whole machine.
 
     Args:
         processes: the folder of the proc file system.
-        groups: the folder below which the groups are mounted.
+        groups: the folder below which cgroups are mounted.
     """
     for file in (*_files(processes / "self" / "cgroup", groups), processes / "vmstat"):
         try:
@@ -80,7 +80,7 @@ def memory_kill_count(processes: Path = Path("/proc"), groups: Path = Path("/sys
 
 
 def _files(membership: Path, groups: Path) -> Iterator[Path]:
-    """The files with the count, of the group itself and then of what is mounted as the root."""
+    """The files with the count: those of the cgroup itself, then those of the mounted root."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -99,14 +99,14 @@ def _files(membership: Path, groups: Path) -> Iterator[Path]:
 
 KERNEL_LOG = "/dev/kmsg"
 LARGEST_RECORD = 8192
-"""Bytes. The kernel refuses to give a longer record in parts."""
+"""The size of the buffer in bytes. The kernel does not return a longer record in parts."""
 MOST_RECORDS = 100_000
 
 _RECORD = pattern(rb"^\d+,\d+,(?P<microseconds>\d+),[^;\n]*;(?P<text>NVRM: Xid [^\n]*)", re.MULTILINE)
 
 
 def gpu_faults_of(sampled: Sequence[tuple[str, int]], since: float) -> str:
-    """The same, and before it the faults that samples have found: each a GPU of this host, and a number."""
+    """`gpu_faults`, preceded by the faults in samples. Each of those is a GPU of this host and the number of an Xid."""
     own = [xids.to_line(gpu, number) for gpu, number in sampled]
     return "\n".join(filter(None, (*own, gpu_faults(since))))
 
@@ -115,7 +115,7 @@ def gpu_faults(since: float, path: str = KERNEL_LOG) -> str:
     """The lines ``NVRM: Xid ...`` of the kernel's log, one for each fault of a GPU.
 
     Args:
-        since: on the clock of `time.monotonic`, which the kernel uses; earlier lines do not count.
+        since: the time before which lines do not count, on the clock of `time.monotonic`, which the kernel uses.
     """
     started = since * 1e6
     lines = []

@@ -1,4 +1,4 @@
-"""Warnings about exceptions that the output of a script shows, and that did not end it."""
+"""Warnings about exceptions in the output of a script that did not end it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORKER = pattern(r"(?:^|\] )Process \S+:$")
 
 
 def of_ignored_failure(script: str, lines: Sequence[str]) -> str:
-    """Of a program that a shell script started, which then ended with exit code 0; empty if there is none."""
+    """A warning if a program failed but the shell script that started it ended with exit code 0; otherwise empty."""
     printed = _exception(lines) if script.endswith(".sh") else None
     if not printed:
         return ""
@@ -22,7 +22,7 @@ def of_ignored_failure(script: str, lines: Sequence[str]) -> str:
 
 
 def of_lost_worker(lines: Sequence[str]) -> str:
-    """Of a process of ``multiprocessing``, for which the script may wait forever; empty if there is none."""
+    """A warning if a process of ``multiprocessing`` failed, for which the script may wait forever; otherwise empty."""
     printed = _exception(lines) if any(map(_WORKER.search, lines)) else None
     return f"a process that the script started ended with {printed[0]}: {printed[1]}" if printed else ""
 

@@ -1,4 +1,4 @@
-"""How one rank ended. Most end well: `ranks`, which finds out why one did not, is imported when one has failed."""
+"""The end of one rank. `ranks`, which diagnoses failures, is imported only when a rank has failed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from cloudtrain._dataclass import dataclass
 from cloudtrain.runtime.run_folder import RankRecord
 
 LARGEST_OUTPUT = 256 << 10
-"""Bytes at the end of a rank's log that are searched: behind the error, Python prints the stacks of all threads."""
+"""The bytes to search at the end of a rank's log. They are many because Python prints all stacks after the error."""
 
 
 @dataclass(frozen=True)
 class RankExit:
-    """How one rank ended: its exit code (negative: the signal that killed it), record, and last log lines.
+    """The end of one rank: its exit code (the negative signal if one killed it), its record, and its last log lines.
 
-    ``output`` is a longer end of its log, where a crash may be explained.
+    ``output`` is a longer part of the end of its log, in which a crash may be explained.
     """
 
     rank: int

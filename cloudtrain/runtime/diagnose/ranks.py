@@ -1,4 +1,4 @@
-"""Diagnoses why a rank ended: the class of the failure, and a hint."""
+"""Diagnoses why a rank or a launcher failed, and reports the class of the failure and a hint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreErro
 """Exceptions of ``torch.distributed``."""
 
 _OF_GPUS = pattern(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
-"""Messages that the fault of a GPU may explain. ``cuda:0`` names a device in messages about mistakes."""
+"""Messages that the fault of a GPU may explain. ``cuda:0`` is excluded: messages about mistakes name a device so."""
 
 _MISTAKES = (
     "ArgumentError",
@@ -45,7 +45,7 @@ _OF_SCRIPTS = (
     FailureClass.DISK_FULL,
     FailureClass.OUT_OF_MEMORY,
 )
-"""Classes of failures that a GPU that fails cannot cause."""
+"""Classes of failures that a faulty GPU cannot cause."""
 
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
@@ -55,7 +55,7 @@ _OF_RANKS = pattern(
     r"nccl|gloo|collective|process group|clients? joined|client socket|rendezvous|barrier|\bstore\b|\branks?\b",
     re.IGNORECASE,
 )
-"""Messages about other ranks: other timeouts are of servers and of downloads."""
+"""Messages about other ranks. Timeouts without one of these are of servers and of downloads."""
 _NO_SPACE = pattern(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 _EXCEPTION = pattern(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
@@ -72,7 +72,7 @@ _NATIVE = pattern(
     r"what\(\):|ProcessGroupNCCL|NCCL WARN|\bncclRemoteError\b|^(?:\[rank\d+\]: ?)?Cuda failure |Duplicate GPU detected"
     r"|^F\d{4} |: F \S+\.cc:\d+\]|Unexpected bus error encountered in worker|NVRM: Xid"
 )
-"""Lines that native code prints before it ends a rank by a signal: C++ exceptions, NCCL's watchdog, TensorFlow."""
+"""Lines that native code (C++ exceptions, NCCL's watchdog, TensorFlow) prints before it ends a rank by a signal."""
 
 _NATIVE_PREFIX = pattern(
     r"^.*?(?:what\(\):\s+|\.(?:cpp|cc):\d+\]\s+|NCCL WARN\s+)(?:\[[^\]]*\bRank \d+\]\s+)*"
@@ -80,9 +80,9 @@ _NATIVE_PREFIX = pattern(
 )
 
 LAST_LINES = 5
-"""Where to look for the message of a script that ended itself."""
+"""The number of last lines in which to search for the message of a script that ended itself."""
 LONGEST_LAST_LINE = 200
-"""In characters: the most of the last line in a message. A progress bar, or binary output, can be one long line."""
+"""The most characters of the last line in a message. A progress bar, or binary output, can be one long line."""
 
 HINTS = {
     FailureClass.SYNTAX_ERROR: "Fix the syntax error in the line shown.",
@@ -100,8 +100,8 @@ def diagnose(
 
     Args:
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
-        gpu_faults: the faults of GPUs since the launch, as lines of the kernel's log: see `machine_faults`. They may
-            be of other jobs' GPUs, or harmless: they explain only what a GPU can have caused.
+        gpu_faults: the faults of GPUs since the launch, as lines of the kernel's log: see `machine_faults`. As they may
+            be of other jobs' GPUs, or harmless, they explain only failures that a GPU can cause.
         facts: facts of the job that hints may use.
     """
     killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
@@ -145,7 +145,7 @@ def diagnose(
 def diagnose_agent(
     program: str, exit_code: int, scripts_started: bool, log_tail: tuple[str, ...], host: str
 ) -> FailureReport:
-    """The report of an mpirun, or one of its daemons, that failed. Does not name a rank.
+    """The report of a failed mpirun or daemon of mpirun, which does not name a rank.
 
     Args:
         exit_code: negative for a signal.
@@ -179,14 +179,14 @@ def diagnose_command(
     *,
     memory_kills: int = 0,
 ) -> FailureReport:
-    """The report of another project's launcher that failed, though none of its ranks has. Does not name a rank.
+    """The report of another project's launcher that failed although none of its ranks has. It does not name a rank.
 
     Args:
         exit_code: negative for a signal.
-        unstarted: the ranks of this host that it has not started.
-        left: those that ran when it ended.
+        unstarted: the ranks of this host that the launcher has not started.
+        left: the ranks that were running when the launcher ended.
         scripts_started: whether any rank had reached its script.
-        log_tail: the last lines of its output.
+        log_tail: the last lines of the launcher's output.
         memory_kills: see `diagnose`.
     """
     what = "failed" if exit_code else "ended"
@@ -244,7 +244,7 @@ def _of_program(
 def _of_killed_program(
     subject: str, exit_code: int, log_tail: tuple[str, ...], host: str, phase: str, memory_kills: int
 ) -> FailureReport:
-    """The report of a program that is not a rank, and that a signal ended."""
+    """The report of a program that is not a rank and was ended by a signal."""
     killed_by = linux_number(-exit_code)
     kind, hint = _by_signal(killed_by, memory_kills)
     message = f"{subject} was killed by {LINUX.get(killed_by, killed_by)}"
@@ -254,9 +254,9 @@ def _of_killed_program(
 
 
 def diagnose_torchrun(rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
-    """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other end.
+    """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other exit.
 
-    Without its output: the message says all that the traceback does, which leads through cloudtrain only.
+    The report excludes the output, because its traceback shows only cloudtrain and adds nothing to the message.
     """
     last = rank_exit.log_tail[-1] if rank_exit.log_tail else ""
     if rank_exit.record or not last.startswith("ModuleNotFoundError: No module named 'torch"):
@@ -284,7 +284,7 @@ def _last_block(lines: tuple[str, ...]) -> list[str]:
 
 
 def report_error(error: Exception, host: str, phase: str | None) -> FailureReport:
-    """The report of an error in the runtime itself. Does not name a rank."""
+    """The report of an error in the runtime itself, which does not name a rank."""
     kind, hint = FailureClass.PLATFORM, ""
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, CloudtrainError):
@@ -299,7 +299,7 @@ def report_error(error: Exception, host: str, phase: str | None) -> FailureRepor
 
 
 def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
-    """Type, message and traceback: from the rank's record, else from its output."""
+    """Type, message and traceback of a rank's exception, from its record or else from its output."""
     record = rank_exit.record
     if record and record.exception_type == "SystemExit":
         return None, record.message, ""  # the traceback of exit("why") does not help
@@ -313,7 +313,7 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
 
 
 def _last_code(traceback: str) -> str:
-    """The place of an exception without a message: the line of code, as of a plain ``assert``."""
+    """The line of code that raised an exception without a message, such as a plain ``assert``, and its place."""
     found = _FRAME.findall(traceback)
     return f"{found[-1][2]} ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
 
@@ -336,7 +336,7 @@ def _without_prefix(lines: Sequence[str]) -> list[str]:
 
 
 def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str]:
-    """The class and the hint of a failure: from the table of hints, else those of its class."""
+    """The class and the hint of a failure, from the table of hints or else the hint for ``kind``."""
     from cloudtrain.runtime.diagnose.hints.known import find_hint  # only now: most jobs do not fail
 
     exception_type, message, traceback = _exception(rank_exit)
@@ -354,7 +354,7 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
 
 
 def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
-    """Class, hint and message of a crash that native code explains in the rank's output."""
+    """Class, hint and message of a crash for which native code printed the reason into the rank's output."""
     error = _native_error(rank_exit.output or "\n".join(rank_exit.log_tail))
     found = _by_hint(error, rank_exit, facts)
     if found is None and _MEMORY.search(error):
@@ -364,12 +364,12 @@ def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass
 
 
 def _native_error(output: str) -> str:
-    """The lines of ``output`` in which native code gives the reason why it fails; empty if there are none."""
+    """The lines of ``output`` in which native code gives the reason for its failure; empty if there are none."""
     return "\n".join(line for line in output.splitlines() if _NATIVE.search(line))
 
 
 def _message_of(error: str, matches: Callable[[str], object]) -> str:
-    """The first line of ``error`` that ``matches``, without what comes before the message."""
+    """The first line of ``error`` that ``matches``, without the prefix before the message."""
     for line in error.splitlines():
         if matches(line):
             shorter = _NATIVE_PREFIX.sub("", line)
@@ -388,7 +388,7 @@ def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureC
 
 
 def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
-    """Whether a GPU that fails can have this effect: a signal, the loss of another rank, or a message about GPUs."""
+    """Whether a faulty GPU can have this effect: a signal, the loss of another rank, or a message about GPUs."""
     if ended_by is not None and ended_by.startswith("SIG"):
         return True
     if ended_by in _MISTAKES:

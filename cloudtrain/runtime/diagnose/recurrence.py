@@ -1,4 +1,4 @@
-"""Whether a failure is the one before again: the same exception, in the same line of the script."""
+"""Detects that a failure repeats the previous one: the same exception, at the same line of the script."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _NETWORK = pattern(
     r"|unavailable|incomplete|interrupt|storage|platform|dist|^oserror|ioerror",
     re.IGNORECASE,
 )
-"""Exceptions about something outside of the script: it may be back at the next attempt."""
+"""Exceptions about something outside of the script, which may be available at the next attempt."""
 _RAISED = pattern(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
-"""The exceptions of a traceback: one that a library raises may have another as its cause."""
+"""All exceptions of a traceback, because an exception that a library raises may have another as its cause."""
 _PASSING = pattern(
     r"temporar|unavailable|unreachable|(?:could ?n.t|cannot|failed to) connect|try again|too many requests|rate limit"
     r"|worker.*(?:killed|exited unexpectedly)|stale file handle",
     re.IGNORECASE,
 )
-"""Messages about the same."""
+"""Messages about temporary failures of something outside of the script."""
 _VARYING = pattern(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
-"""Numbers and addresses in a message may differ between two attempts."""
+"""Numbers and addresses in a message, which may differ between two attempts."""
 LONGEST_CAUSE = 200
-"""Characters of a cause in the record."""
+"""The most characters of a cause in the record."""
 _FRAME = pattern(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
 
 
 def happened_twice(cause: str, step: int | None) -> str:
-    """Why a job with this `cause_of` its last two attempts, both after ``step``, does not restart."""
+    """The reason not to restart a job whose last two attempts, both after ``step``, had this `cause_of`."""
     after = "before the first step" if step is None else f"after step {step}"
     return f"the same failure happened twice {after}: {cause}"
 
 
 def cause_of(failure: FailureReport, step: int | None) -> str:
-    """The cause that would recur: an exception of the script and its place; empty if the next attempt may well succeed.
+    """The exception of the script, and its place, if it would recur; empty if the next attempt may well succeed.
 
-    Without a step, its message has to be the same too: the script may report no steps.
+    If ``step`` is None, the message is part of the cause, because the script may not report steps.
 
     >>> trace = 'File "/tmp/x/train.py", line 8, in step'
     >>> report = FailureReport(FailureClass.USER_ERROR, "'a'", exception_type="KeyError", traceback=trace)

@@ -1,10 +1,10 @@
-"""Finds jobs that hang without help of their script: no rank prints, logs or does anything for `Settings.hang_after`.
+"""Finds jobs that hang, without help of their script: no rank prints, logs or does anything for `Settings.hang_after`.
 
-Every host follows what its ranks use (`sampling.idleness`), and reports to the leader when none of them has printed or
-logged anything for that long. When this is so on all hosts of the job, the leader takes the stacks of all ranks, and
-judges them together (`JobWatch`). A rank may compile for hours while the others wait for it: that is not a hang.
+Every host measures the resources that its ranks use (`sampling.idleness`), and reports to the leader when none of them
+has printed or logged anything for that time. When all hosts of the job have done so, the leader takes the stacks of all
+ranks and judges them together (`JobWatch`). It is not a hang if a rank compiles for hours while the others wait for it.
 
-Data in, data out: the clock is an argument.
+The functions do no input or output, and take the time as an argument.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from cloudtrain.runtime.diagnose.hangs import Place
 from cloudtrain.runtime.sampling.idleness import PAUSED, PAUSED_SECONDS, UNKNOWN, pause
 
 PRINTED, LOGGED, BEAT = "printed a line", "logged a value", "sent a heartbeat"
-"""Predicates of a rank: how it was heard."""
+"""The kinds of output of a rank, as predicates in messages."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """The report of a host on which no rank has printed or logged anything for long, or does so again."""
+    """The report of a host whose ranks have not printed or logged anything for long, or have resumed to do so."""
 
     seconds: float
     idle: Mapping[int, float]
-    """Its ranks that have not ended, with the seconds for which each has done nothing."""
+    """The host's ranks that have not ended, with the seconds for which each has done nothing."""
     heard: str = ""
-    """How a rank was heard last: `PRINTED`, `LOGGED` or `BEAT`."""
+    """The kind of the last output of any rank: `PRINTED`, `LOGGED` or `BEAT`."""
     signs: Mapping[int, str] = field(default_factory=dict)
-    """The last sign of life of its ranks: see `IdleMeter.signs`."""
+    """The last sign of life of the host's ranks: see `IdleMeter.signs`."""
 
     def to_message(self) -> dict[str, Any]:
         ranks = [(rank, seconds, self.signs.get(rank, "")) for rank, seconds in self.idle.items()]
@@ -59,16 +59,16 @@ class Heard(Protocol):
 
     @property
     def heard(self) -> float:
-        """When there was any last, on the clock of `time.monotonic`; 0: never."""
+        """The time of the last output, on the clock of `time.monotonic`; 0 if there was none."""
 
 
 class SilenceWatch:
-    """When a host has to report its silence to the leader.
+    """Decides when a host has to report its silence to the leader.
 
     Args:
-        limit: see `Settings.hang_after`; 0: never.
-        began: when the ranks were launched, on the clock of `time.monotonic`.
-        outputs: where ranks are heard, by what they do there, such as `PRINTED`.
+        limit: see `Settings.hang_after`; 0 for never.
+        began: the time of the launch of the ranks, on the clock of `time.monotonic`.
+        outputs: the outputs of ranks, by their kinds, such as `PRINTED`.
     """
 
     def __init__(self, limit: float, began: float, outputs: Mapping[str, Heard]) -> None:
@@ -76,7 +76,7 @@ class SilenceWatch:
         self._pause = pause(limit)
         self._outputs = outputs
         self._looked_at = self._resumed_at = began
-        """When this host was last looked at, and when it ran again after a pause."""
+        """When `look` last checked this host, and when the host last resumed after a pause."""
         self._is_silent = False
 
     def look(
@@ -86,10 +86,10 @@ class SilenceWatch:
         ended: Container[int] = (),
         signs: Callable[[], Mapping[int, str]] = dict,
     ) -> Silence | None:
-        """The report, if there is one to make. Call this at least once a second.
+        """The report of this host's silence, if it is due. Call this at least once a second.
 
         Args:
-            now: on the clock of `time.monotonic`.
+            now: the time on the clock of `time.monotonic`.
             idle, signs: see `Silence`.
             ended: the ranks that have ended.
         """
@@ -115,23 +115,23 @@ class JobWatch:
     """The silence of all hosts, for the leader.
 
     Args:
-        hosts: those with ranks.
-        limit: see `Settings.hang_after`; 0: a job never hangs.
+        hosts: the hosts that have ranks.
+        limit: see `Settings.hang_after`; 0 if a job never counts as hanging.
     """
 
     hosts: Sequence[str]
     limit: float
     _silent: dict[str, tuple[float, Silence]] = field(default_factory=dict)
-    """The last report of each host, and when it arrived."""
+    """The last report of each host, with its time of arrival."""
     _looked_at: float | None = None
     hanging: Hanging | None = None
     """The hang that was found and is not over."""
     _seen: dict[int, tuple[Place, str]] | None = None
     """The places of ranks that need a second look."""
     _still: list[int] = field(default_factory=list)
-    """The ranks that did nothing when it was found."""
+    """The ranks that did nothing when the hang was found."""
     _heard: str = ""
-    """Which host was last heard, and what a rank did on it."""
+    """The last output of a rank, with its host, as text."""
 
     def add(self, host: str, now: float, silence: Silence) -> None:
         if silence.seconds < self.limit:
@@ -142,7 +142,7 @@ class JobWatch:
             self._silent[host] = now, silence
 
     def is_due(self, now: float) -> bool:
-        """Whether the stacks of all ranks are to be taken: all are silent, and one at least does nothing."""
+        """Whether to take the stacks of all ranks, because all are silent and at least one of them does nothing."""
         fresh = [now - at < 3 * pause(self.limit) + PAUSED_SECONDS for at, _ in self._silent.values()]
         if not self.limit or len(fresh) < len(self.hosts) or not all(fresh) or self.hanging:
             return False
@@ -157,12 +157,12 @@ class JobWatch:
         return True
 
     def forget_look(self) -> None:
-        """The stacks could not be taken now."""
+        """Allow the next look immediately, because the stacks could not be taken."""
         self._looked_at = None
 
     @property
     def sign(self) -> str:
-        """The sign of life that ended the hang, such as ``rank 1 on algo-1 printed a line``; or empty."""
+        """The sign of life that ended the hang, such as ``rank 1 on algo-1 printed a line``; empty without one."""
         if self.hanging is None:
             return ""
         if len(self._silent) < len(self.hosts):
@@ -181,17 +181,17 @@ class JobWatch:
         return next((host for host, (_, found) in self._silent.items() if rank in found.idle), "")
 
     def judge(self, places: Mapping[int, tuple[Place, str]], ended: Sequence[int] = ()) -> Hanging | None:
-        """The hang that the stacks of all ranks show, which becomes `hanging`; None if one of them still works.
+        """The hang that the stacks of all ranks show, which becomes `hanging`; None if a rank still works.
 
         Args:
-            places: of each rank, and its stack as text.
-            ended: ranks that have ended with 0.
+            places: the place of each rank, and its stack as text.
+            ended: ranks that have ended with exit code 0.
         """
         idle = self._idle
         waits = [rank for rank, (place, _) in places.items() if place.kind == hangs.COLLECTIVE]
         works = [rank for rank, seconds in idle.items() if seconds < self.limit and rank not in waits]
         only = {rank: place for rank, (place, _) in places.items() if rank in idle}
-        unknown = places.keys() - idle.keys() - {*ended}  # its signs of life cannot be read
+        unknown = places.keys() - idle.keys() - {*ended}  # ranks whose signs of life cannot be read
         if not only or works or unknown:
             return None
         if any(seconds < self.limit for seconds in idle.values()) and not self._is_confirmed(places):
@@ -214,7 +214,7 @@ class JobWatch:
         return self._found(verdict.ranks, places, others=f", while {verdict.why}")
 
     def _is_confirmed(self, places: Mapping[int, tuple[Place, str]]) -> bool:
-        """Whether ranks that use a processor or a GPU really wait: they have been in the same calls before."""
+        """Whether ranks that use a processor or GPU really wait: they were in the same calls at the last look."""
         before, self._seen = self._seen, None
         if before is None:
             self._seen = dict(places)
@@ -258,7 +258,7 @@ def _who(ranks: Sequence[int]) -> str:
 
 
 def _odd(places: Mapping[int, Place]) -> list[int]:
-    """The fewest ranks in one place, if the others are elsewhere; else all."""
+    """The ranks in the place that the fewest ranks share; all if no place has fewer ranks than another."""
     counts = Counter(place.call for place in places.values())
     (_, most), *rest = counts.most_common()
     if not rest or rest[-1][1] == most:

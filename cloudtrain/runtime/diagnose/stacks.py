@@ -1,11 +1,10 @@
-"""Takes the stacks of the ranks of this host, and of the processes that they have started.
+"""Takes the stacks of this host's ranks, and of the processes that they have started.
 
 A rank dumps its Python stack itself, into a file, when its main thread receives `stack_signal`: the handler is C code
-of faulthandler that needs neither the interpreter lock nor any permission, and reads only what belongs to this thread.
-System calls continue after it, except for those with a time limit, which Python repeats. Forked children have the same
-handler. The kernel shows whether a process takes the signal: one that is stopped, or sleeps uninterruptibly, is named
-and not waited for. Everything else needs py-spy or pystack, if one of them is installed: native frames, and other
-programs.
+of faulthandler, which needs neither the interpreter lock nor any permission, and reads only its thread's data.
+System calls continue after it, except those with a time limit, which Python repeats. Forked children have the same
+handler. The kernel shows whether a process can receive the signal: stopped processes, and those in uninterruptible
+sleep, are reported without a wait. Native frames and other programs require py-spy or pystack, if one is installed.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ RESPONSE_SECONDS = 1.0
 """Seconds that a process may take to dump its stacks."""
 POLL_SECONDS = 0.02
 LARGEST_DUMP = 1 << 18
-"""Bytes that are read of one dump."""
+"""The most bytes that are read of one dump."""
 MOST_CHILDREN = 32
-"""Processes that are looked at below one rank."""
+"""The most processes below one rank whose stacks are taken."""
 LONGEST_NAME = 40
 CHILD_SECONDS = 1.0
-"""A younger process below a rank may be about to execute another program, which the signal would kill."""
+"""The age below which a child of a rank may be about to execute another program, which the signal would kill."""
 LOCK_SECONDS = 1.0
-"""How long to wait for another request, beyond the time of this one."""
+"""The time to wait for another request to end, in addition to the time limit of this one."""
 
 _THREAD = pattern(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
 _FRAME = pattern(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -45,7 +44,7 @@ _OWN = pattern(r"/cloudtrain/runtime/(?:rank|launchers/[a-z_]+)\.py$")
 """The programs in which a script runs."""
 
 _taking = threading.Lock()
-"""The ranks write all dumps into the same files."""
+"""Held by one request at a time, because each rank writes all dumps into the same file."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,18 @@ class RankProcess:
     local: int
     pid: int
     name: str = ""
-    """Of a process that the rank has started; empty for the rank."""
+    """The name of a process that the rank has started; empty for the rank itself."""
 
 
 @dataclass
 class Taken:
-    """The stack of one process, or why there is none."""
+    """The stack of one process, or the reason why there is none."""
 
     process: RankProcess
     text: str = ""
     """The dump, as faulthandler writes it."""
     frames: Sequence[Frame] = ()
-    """The calls of the main thread, the innermost first."""
+    """The calls of the main thread, with the innermost first."""
     state: str = ""
     """See `cloudtrain.observe.stacks.StackGroup`."""
 
@@ -81,13 +80,13 @@ def take(
     native: bool = False,
     all_threads: bool = False,
 ) -> list[Taken]:
-    """The stacks of these ranks and of what they have started, in about ``seconds`` at most.
+    """Take the stacks of these ranks and of the processes that they have started, in about ``seconds`` at most.
 
     Args:
         run: the run folder.
-        tracer: for what a process cannot report itself; None if there is none.
+        tracer: the program for stacks that a process cannot dump itself; None if there is none.
         native: whether to include native frames.
-        all_threads: whether to dump all threads, of ranks that will be ended.
+        all_threads: whether to dump all threads, for ranks that will be ended.
     """
     until = time.monotonic() + seconds
     if not _taking.acquire(timeout=seconds + LOCK_SECONDS):
@@ -95,7 +94,7 @@ def take(
     try:
         dumps = _dump_together([_Dump(run, process, all_threads) for process in ranks], until)
         below = [_children(process) for process in ranks]
-        while any(below):  # those of a rank share its file
+        while any(below):  # one child of each rank at a time, because they share the rank's file
             batch = [processes.pop(0) for processes in below if processes]
             dumps += _dump_together([_Dump(run, process, all_threads) for process in batch], until)
     finally:
@@ -131,12 +130,12 @@ class _Dump:
         self._signal = stack_signal(all_threads=all_threads)
         self._mask = 1 << (self._signal - 1)
         self._blocking: set[int] = set()
-        """The threads that block the signal for themselves."""
+        """The threads that blocked the signal before it was sent."""
         self._began = 0.0
         self._is_redirected = False
 
     def begin(self) -> None:
-        """Send the signal, if the process has a handler and runs."""
+        """Send the signal if the process has a handler and is not stopped."""
         self._began = time.monotonic()
         status = _status(self.process.pid)
         self._start = self._size = self._file_size()
@@ -152,11 +151,11 @@ class _Dump:
             self.state, self.is_over = _NO_HANDLER, True
         else:
             self._blocking = set(self._threads_that_block())
-            if not self._is_pending(status):  # one of an earlier request
+            if not self._is_pending(status):  # a pending signal is from an earlier request
                 self._send()
 
     def look(self) -> None:
-        """Note whether the dump is complete, or will not be."""
+        """Check whether the dump is complete, or can no longer be expected."""
         if self.is_over:
             return
         size = self._file_size()
@@ -194,9 +193,9 @@ class _Dump:
         return Taken(self.process, text, frames, self.state or ("" if frames else "has no Python stack"))
 
     def _send(self) -> None:
-        """Send the signal, unless the process would not survive it: it may have executed another program meanwhile.
+        """Send the signal, unless it would kill the process because that has executed another program meanwhile.
 
-        A child that has just been started, or that blocks the signal, may be about to.
+        A child that has just been started, or that blocks the signal, may be about to do so.
         """
         is_child, status = bool(self.process.name), _status(self.process.pid)
         if is_child and (_mask(status, "SigBlk") & self._mask or _age(self.process.pid) < CHILD_SECONDS):
@@ -212,7 +211,7 @@ class _Dump:
             self.state, self.is_over = "has ended", True
 
     def _is_dumping(self, status: dict[str, str]) -> bool:
-        """Whether the signal waits for the process, or a thread is in its handler, where the signal is blocked."""
+        """Whether the signal is pending, or a thread is in its handler, during which the signal is blocked."""
         if self._is_pending(status) and not self._is_redirected:
             return True
         return bool(set(self._threads_that_block()) - self._blocking)
@@ -227,7 +226,7 @@ class _Dump:
                 yield thread
 
     def _redirect(self) -> None:
-        """Have another thread dump the stacks of all, if the main one sleeps uninterruptibly."""
+        """Make another thread dump the stacks of all threads if the main thread is in uninterruptible sleep."""
         if self._is_redirected or not self._all_threads:
             return
         self._is_redirected = True
@@ -291,9 +290,9 @@ def _age(pid: int) -> float:
 
 
 def _asleep(pid: int) -> str:
-    """The state of a process in uninterruptible sleep, with the function of the kernel in which it waits.
+    """The state of a process in uninterruptible sleep, with the kernel function in which it waits.
 
-    It names a file that the process has open on a network file system: that may not answer.
+    Includes a file that the process has open on a network file system, because that may not respond.
     """
     where = ""
     with contextlib.suppress(OSError):
@@ -302,14 +301,14 @@ def _asleep(pid: int) -> str:
     mounts = [*read_mounts(Path(f"/proc/{pid}/mountinfo"))]
     for descriptor in Path(f"/proc/{pid}/fd").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            file = os.readlink(descriptor)  # unlike the file itself, this answers
+            file = os.readlink(descriptor)  # does not block, unlike access to the file itself
             if file.startswith("/") and is_below_network_mount(file, mounts):
                 return f"{state}, with {file} open, on a network file system"
     return state
 
 
 def _signal_thread(pid: int, thread: int, number: int) -> bool:
-    """tgkill(2). False if the thread has ended, or the C library lacks the function, which glibc has since 2.30."""
+    """Call tgkill(2). False if the thread has ended, or the C library lacks the function (glibc before 2.30)."""
     import ctypes
 
     try:
@@ -319,9 +318,9 @@ def _signal_thread(pid: int, thread: int, number: int) -> bool:
 
 
 def _children(process: RankProcess) -> list[RankProcess]:
-    """The processes below a rank."""
+    """The descendants of a rank."""
     pids = [process.pid]
-    for pid in pids:  # grows
+    for pid in pids:  # the list grows
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             pids += map(int, _read(task).split())
         if len(pids) > MOST_CHILDREN:
@@ -330,7 +329,7 @@ def _children(process: RankProcess) -> list[RankProcess]:
     for pid in pids[1 : MOST_CHILDREN + 1]:
         name = _read(
             Path(f"/proc/{pid}/comm")
-        ).strip()  # cmdline may hang, where the process waits for a page
+        ).strip()  # reading cmdline may block if the process waits for a page
         found.append(RankProcess(process.rank, process.local, pid, name[:LONGEST_NAME] or "?"))
     return found
 
@@ -343,13 +342,13 @@ def _read(path: Path) -> str:
 
 
 def main_thread(text: str) -> list[Frame]:
-    """The calls of the thread that runs the script, in a dump of faulthandler."""
+    """The calls of the thread that runs the script, from a dump of faulthandler."""
     found = _FRAME.findall(main_thread_text(text))
     return [Frame(function, file, int(line)) for file, line, function in found]
 
 
 def main_thread_first(text: str) -> str:
-    """A dump of faulthandler, with the thread that runs the script before the others."""
+    """A dump of faulthandler, reordered so that the thread that runs the script is first."""
     starts = [found.start() for found in _THREAD.finditer(text)]
     blocks = [text[start:end].strip("\n") for start, end in zip(starts, [*starts[1:], len(text)])]
     if len(blocks) < 2:
@@ -360,13 +359,13 @@ def main_thread_first(text: str) -> str:
 
 
 def main_thread_text(text: str) -> str:
-    """The part of a dump of faulthandler that is about the thread that runs the script."""
-    threads = _THREAD.split(text)[1:]  # there are none if it is the only one
+    """The part of a dump of faulthandler for the thread that runs the script."""
+    threads = _THREAD.split(text)[1:]  # empty if the dump is of one thread, without a header
     return next((one for one in threads if "/runtime/rank.py" in one), threads[-1] if threads else text)
 
 
 def _below_the_script(frames: Sequence[Frame]) -> list[Frame]:
-    """Without the program that runs the script, and, in a forked child, without the calls that led to the fork."""
+    """``frames`` without the program that runs the script, and in a forked child without the calls before the fork."""
     found: list[Frame] = []
     for frame in frames:
         found.append(frame)

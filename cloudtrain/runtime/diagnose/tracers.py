@@ -1,4 +1,4 @@
-"""Programs that read the stacks of other processes: py-spy and pystack, where one of them is installed."""
+"""Runs programs that read the stacks of other processes: py-spy or pystack, if one of them is installed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 from cloudtrain._system.patterns import pattern
 
 LARGEST = 1 << 20
-"""Characters of a program's output that are read."""
+"""The most characters of a program's output that are read."""
 LEAST_SECONDS = 1.0
 MOST_FRAMES = 200
 LONGEST_FUNCTION = 120
-"""Characters of a name: those of templates of C++ take thousands."""
+"""The most characters of a function's name. Names of C++ templates can have thousands."""
 
 _PYSTACK_FRAME = pattern(r'^\s*(?:\((?:Python|C)\) )?File "(.*)", line (\d+), in (.*?)(?: \((.*)\))?$')
 _PYSTACK_THREAD = pattern(r"^Traceback for thread (\d+)")
 
 
 class Frame(NamedTuple):
-    """A call."""
+    """A call on a stack."""
 
     function: str
     file: str
@@ -36,13 +36,13 @@ class Frame(NamedTuple):
 
 
 class Tracer(NamedTuple):
-    """A program that reads stacks. It stops the process meanwhile."""
+    """A program that reads the stacks of a process, which it stops meanwhile."""
 
     program: str
 
     @classmethod
     def find(cls, folders: Iterable[str] = ()) -> Tracer | None:
-        """The first of py-spy and pystack on the path, or in one of these folders."""
+        """The first of py-spy and pystack in these folders or on the PATH."""
         path = os.pathsep.join([*filter(None, folders), os.environ.get("PATH", os.defpath)])
         found = (shutil.which(name, path=path) for name in ("py-spy", "pystack"))
         return next((cls(program) for program in found if program), None)
@@ -52,7 +52,7 @@ class Tracer(NamedTuple):
         return Path(self.program).name
 
     def frames(self, pid: int, seconds: float, *, native: bool) -> tuple[list[Frame], str]:
-        """The calls of the main thread, the innermost first; or why there are none."""
+        """The calls of the main thread, with the innermost first; if there are none, the reason."""
         if self.name == "py-spy":
             command = [self.program, "dump", "--json", *(["--native"] if native else []), "--pid", str(pid)]
         else:
@@ -98,7 +98,7 @@ def _of_py_spy(text: str, pid: int) -> list[Frame]:
 
 
 def _of_pystack(text: str, pid: int) -> list[Frame]:
-    """Its innermost call is the last one."""
+    """Parse the output of pystack, whose innermost call is the last one."""
     threads: dict[int, list[Frame]] = {}
     frames: list[Frame] = []
     for line in text.splitlines():

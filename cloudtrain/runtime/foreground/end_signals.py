@@ -1,4 +1,4 @@
-"""The signals that end a run in the foreground, and how long it then takes."""
+"""The signals that end a run in the foreground, and the grace period of its ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END_SIGNALS: dict[int, str] = {
 }
 
 GRACE_SECONDS = 30.0
-"""How long ranks may save their state and end after Ctrl-C, and pending checkpoints after a failure."""
+"""The time that ranks have to save their state and end after Ctrl-C, and pending checkpoints have after a failure."""
 
 Signals = SignalSafeQueue[int]
 """The signals that this process has received."""

@@ -1,7 +1,7 @@
-"""A run in the foreground on several hosts: starts `node` on each, through ssh, and decides for all of them.
+"""Runs ranks in the foreground on several hosts: starts `node` on each, through ssh, and decides for all of them.
 
-The hosts have this working folder and this interpreter at the same paths, as ``horovodrun`` expects: in a shared
-folder, for example. The environment and the secret of the ranks reach a host on its standard input.
+As with ``horovodrun``, the hosts must have this working folder and this interpreter at the same paths, for example in a
+shared folder. A host gets the environment and the secret of the ranks on its standard input.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cloudtrain.runtime.start.host_link import HostLink
 from cloudtrain.runtime.start.messages import Message
 
 START_SECONDS = 120.0
-"""How long hosts may take to answer: the user may have to enter a password."""
+"""The time that hosts may take to respond, during which the user may have to enter a password."""
 
 _NODE = (
     "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
@@ -50,7 +50,7 @@ _OF_MACHINE = (
     "OLDPWD",
     "SHLVL",
 )
-"""Variables, by their beginnings, that make sense on this machine only."""
+"""Prefixes of variables that make sense only on this machine."""
 
 
 class RemoteRanks:
@@ -69,7 +69,7 @@ class RemoteRanks:
         """Start the program on the host.
 
         Args:
-            destination: for ssh; empty: this machine.
+            destination: the destination for ssh; empty for this machine.
             ssh: the command that connects to a host.
             write: writes whole lines of output.
 
@@ -92,7 +92,7 @@ class RemoteRanks:
         self.link.start()
 
     def look_for_ready(self) -> None:
-        """Raises PlatformError if the host cannot run its ranks."""
+        """Check whether the host is ready. Raises PlatformError if it cannot run its ranks."""
         while not self._inbox.empty():
             message = self._inbox.get()
             if isinstance(message, messages.Ready):
@@ -157,16 +157,16 @@ def run_on_hosts(
         return lead(started, signals)
     finally:
         deadline = time.monotonic() + END_SECONDS
-        for one in started:  # the end of a connection ends what still runs on its host
+        for one in started:  # closing a connection ends all processes of the run on its host
             one.link.hang_up()
-            if not one.ready:  # it runs nothing yet
+            if not one.ready:  # no ranks run there yet
                 one.link.process.terminate()
         for one in started:
             one.link.close(max(0.1, deadline - time.monotonic()))
 
 
 def _wait_until_ready(hosts: Sequence[RemoteRanks], signals: Signals) -> int:
-    """Returns a signal that arrived first, or 0. Raises PlatformError."""
+    """Wait until all hosts are ready. Returns a signal if one arrives before that, or 0. Raises PlatformError."""
     deadline = time.monotonic() + START_SECONDS
     while not all(host.ready for host in hosts):
         if not signals.empty():
@@ -190,7 +190,7 @@ def _start(hosts: Sequence[RemoteRanks]) -> None:
 
 
 def _address(hosts: Sequence[RemoteRanks]) -> str:
-    """The address of the first host, as the others see it: that of ssh's connections."""
+    """The address of the first host for the others, from the connections of ssh."""
     connections = [host.ready.ssh.split() if host.ready else [] for host in hosts]
     if hosts[0].destination:
         return connections[0][2] if len(connections[0]) == 4 else hosts[0].name

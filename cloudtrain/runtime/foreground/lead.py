@@ -1,4 +1,4 @@
-"""Leads the ranks of a run in the foreground, on this machine or on several hosts, to their exit status."""
+"""Watches the ranks of a run in the foreground, on one or several hosts, and determines the exit status of the run."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from cloudtrain.runtime.start.messages import Abort, Done, Kill, Message, Notify
 
 POLL_SECONDS = 0.01
 END_SECONDS = 15.0
-"""How long hosts may take to end after their ranks were killed."""
+"""The time that hosts may take to end after their ranks were killed."""
 
 HINTS = {
     FailureClass.MISSING_DATA: "Check the path: ranks run in the working folder of the shell, or in that of --wdir.",
     FailureClass.DISK_FULL: "Free space, or write less data.",
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch size, fewer ranks, or a machine with more memory.",
 }
-"""In place of those that name fields of a job."""
+"""Hints that replace those that name fields of a job."""
 
 
 class Host(Protocol):
     """The ranks of one host."""
 
     done: Done | None
-    """Set once all of them have ended."""
+    """Set when all of them have ended."""
 
     @property
     def scripts_started(self) -> bool:
         """Whether a signal can reach a script."""
 
     def send(self, message: Message) -> None:
-        """`Stop`, `Notify`, `Abort` or `Kill`. The last two end the ranks."""
+        """Send `Stop`, `Notify`, `Abort` or `Kill`. The last two end the ranks."""
 
     def poll(self) -> Iterator[FailureReport]:
-        """The ranks that have failed since the last look."""
+        """The reports of ranks that have failed since the last call."""
 
 
 def lead(hosts: Sequence[Host], signals: Signals) -> int:
-    """Watch the ranks until all have ended, or have to: a rank has failed, or a signal has arrived.
+    """Watch the ranks until all have ended, a rank fails or a signal arrives, and then end them.
 
     Returns the exit status. Prints the cause of a failure.
     """
@@ -108,7 +108,7 @@ def _broadcast(hosts: Sequence[Host], message: Message) -> None:
 
 
 def _status(failures: Failures, completed: Sequence[int]) -> int:
-    """The exit status. Prints the cause of a failure, last, on stderr."""
+    """The exit status. Prints the cause of a failure to stderr, after all other output."""
     if not failures.reports:
         return 0
     report = failures.cause(completed)

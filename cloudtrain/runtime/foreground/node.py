@@ -1,7 +1,7 @@
-"""One of several hosts of a run in the foreground: its ranks, at the other end of a connection.
+"""Runs the ranks of one of several hosts of a run in the foreground, as the remote end of a connection.
 
-Standard input carries `messages`; its end ends the ranks. Standard output carries the lines of the ranks, which begin
-with their prefix, and the messages of this host, in frames.
+Standard input carries `messages`, and closing it ends the ranks. Standard output carries the lines of the ranks, which
+begin with their prefix, and the messages of this host, in frames.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_INTERPRETER = "Install it there at the same path, or start the ranks with a P
 def main() -> int:
     """Run this host's ranks. Returns 0 unless there was nothing to run."""
     for number in (signal.SIGINT, SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the head decides
+        signal.signal(number, signal.SIG_IGN)  # the leading process decides about the end
     inbox: SignalSafeQueue[Message] = SignalSafeQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.put(messages.Kill()))
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _read(inbox: SignalSafeQueue[Message]) -> None:
-    """Runs in a thread."""
+    """Put messages from standard input into ``inbox``, in a thread; at its end, a `Kill`."""
     given = messages.Input()
     while message := given.wait():
         inbox.put(message)

@@ -1,4 +1,4 @@
-"""The ranks of a program that runs in the foreground: the working folder and the environment are those of the shell."""
+"""Plans the ranks of a program in the foreground, with the working folder and the environment of the shell."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ HOST = "localhost"
 
 @dataclass(frozen=True)
 class Program:
-    """A program of a run. Most runs have one."""
+    """One of the programs of a run. Most runs have a single program."""
 
     ranks: int
-    """On all hosts."""
+    """The number of its ranks on all hosts."""
     python: str
     """The interpreter that runs `cloudtrain.runtime.rank`."""
     options: list[str]
-    """Options of this interpreter that were given for the program, such as ``-u``."""
+    """Options for this interpreter, such as ``-u``."""
     arguments: list[str]
     """The arguments of `cloudtrain.runtime.rank`."""
     library: str = LIBRARY
-    """The folder that ``python`` imports cloudtrain from."""
+    """The folder from which ``python`` imports cloudtrain."""
     variables: dict[str, str] = field(default_factory=dict)
-    """For its ranks, in addition to those of this process."""
+    """Variables for its ranks, in addition to those of this process."""
     folder: str = ""
-    """The working folder of its ranks; empty: that of this process."""
+    """The working folder of its ranks; empty for that of this process."""
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Starts a rank, but for the arguments."""
+        """The command that starts a rank, without its arguments."""
         return (self.python, *self.options, f"{self.library}/{RANK_FILE}")
 
     def start(self, environment: Mapping[str, str]) -> RankStart:
@@ -71,18 +71,18 @@ class Program:
 
 @dataclass(frozen=True)
 class Order:
-    """The ranks to run, as read from the command line of ``cloudtrain run``. JSON carries it to this process."""
+    """The ranks to run, from the command line of ``cloudtrain run``, which passes them to this process as JSON."""
 
     ranks: int
-    """Of this host."""
+    """The number of ranks of this host."""
     programs: list[Program]
-    """The ranks of the world are those of the first one, then those of the second one, and so on."""
+    """The programs in the order of their ranks: the first ranks run the first program, the next ones the second."""
     mpi: bool = False
     """Whether mpirun starts the ranks."""
     mpi_options: str = ""
     """Options for mpirun, as in ``custom_mpi_options``."""
     output: str = ""
-    """The folder for the output of each rank; empty: none is kept."""
+    """The folder for the output of each rank; empty to keep no output."""
     verbose: bool = False
 
     @classmethod
@@ -90,7 +90,7 @@ class Order:
         return cls(**{**content, "programs": [Program(**program) for program in content["programs"]]})
 
     def numbers(self, slots: Iterable[RankSlot]) -> list[int]:
-        """For each slot, which of the programs it runs."""
+        """The index of the program that each slot runs."""
         of_ranks = [number for number, program in enumerate(self.programs) for _ in range(program.ranks)]
         return [of_ranks[slot.rank] for slot in slots]
 
@@ -100,18 +100,18 @@ class Place:
     """The place of this host's ranks among those of several hosts."""
 
     ranks: list[int]
-    """Those of this host."""
+    """The ranks of this host."""
     size: int
-    """The ranks of all hosts."""
+    """The number of ranks of all hosts."""
     host: int
     hosts: int
     master_addr: str
     master_port: int
     ports: dict[str, int]
-    """Those of `WorldPorts` on the host of rank 0."""
+    """The ports of `WorldPorts` on the host of rank 0."""
 
     def slots(self) -> tuple[RankSlot, ...]:
-        """Those of this host."""
+        """The slots of this host."""
         return tuple(
             RankSlot(rank, local, self.size, len(self.ranks), self.host, self.hosts)
             for local, rank in enumerate(self.ranks)
@@ -120,15 +120,15 @@ class Place:
 
 @dataclass
 class Prepared:
-    """A launch plan, and the server that belongs to it."""
+    """A launch plan, and the server that its ranks need, if any."""
 
     plan: LaunchPlan
     rendezvous: subprocess.Popen[bytes] | None = None
-    """Horovod's."""
+    """Horovod's rendezvous server."""
 
 
 def alone(ranks: int) -> Place:
-    """The place of ranks that are all on this machine."""
+    """The place of the ranks if all of them are on this machine."""
     return Place(
         list(range(ranks)), ranks, 0, 1, LOOPBACK, free_port(), {name: free_port() for name in SHARED_PORTS}
     )
@@ -138,8 +138,8 @@ def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -
     """The launch plan for the ranks of this machine.
 
     Raises:
-        PlatformError: there is no suitable mpirun, or the server of the real Horovod does not start, or it would need
-            several hosts.
+        PlatformError: there is no suitable mpirun, or the server of the real Horovod does not start, or would have to
+            serve several hosts.
     """
     slots, main = place.slots(), order.programs[0]
     gpus, master = gpu_count(environ), place.master_addr
@@ -199,11 +199,11 @@ def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -
 def _by_mpirun(
     plan: LaunchPlan, order: Order, starts: Sequence[RankStart], place: Mapping[str, str]
 ) -> LaunchPlan:
-    """``plan`` with mpirun, which gives each rank its place.
+    """``plan``, changed so that mpirun starts the ranks and gives each its place.
 
     Args:
-        starts: one for each program.
-        place: that of rank 0, in variables.
+        starts: the start of each program's ranks.
+        place: the place of rank 0, as variables.
     """
     from cloudtrain.runtime.launchers import mpirun  # few runs use it
 
@@ -240,7 +240,7 @@ def _by_mpirun(
 
 
 def _controller(order: Order, environ: Mapping[str, str]) -> str:
-    """The controller of the real Horovod, if the program's interpreter has it: ``gloo``, ``mpi``; otherwise empty."""
+    """The controller of the real Horovod, ``gloo`` or ``mpi``, if the program's interpreter has it; otherwise empty."""
     python = order.programs[0].python
     if python == sys.executable:
         more = environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -252,7 +252,7 @@ def _controller(order: Order, environ: Mapping[str, str]) -> str:
 
 
 def _interface_variables(master: str) -> dict[str, str]:
-    """The interface on which Gloo and NCCL reach ``master``."""
+    """The variables with the interface on which Gloo and NCCL reach ``master``."""
     interface = interface_to(master)
     if interface not in (name for _, name in socket.if_nameindex()):
         return {}
@@ -275,12 +275,12 @@ def _environment(
     if alias:
         paths.insert(0, f"{library}/cloudtrain/alias")
     environment = {
-        "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would be late, and many together
+        "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would arrive late and in bursts
         **defaults,
         **environ,
         "CLOUDTRAIN_RUN_DIR": str(run),
     }
-    if order.ranks > 1:  # otherwise, libraries would start a thread per processor in every rank
+    if order.ranks > 1:  # by default, libraries start one thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // order.ranks)))
     if paths:
         environment["PYTHONPATH"] = os.pathsep.join(paths)

@@ -1,6 +1,6 @@
 """The ranks of one host in the foreground, from their start to their end.
 
-What is not needed until they have started is imported where it is used.
+Modules that are not needed before the ranks have started are imported where they are used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.start.messages import Done, Message
 
 INTERRUPT_SECONDS = 10.0
-"""How long ranks may take to end after SIGINT. Then they get SIGTERM."""
+"""The time that ranks may take to end after SIGINT, before they get SIGTERM."""
 
 
 class HostRanks:
@@ -48,10 +48,10 @@ class HostRanks:
     ) -> None:
         """
         Args:
-            run: the run folder: named pipes, and the records of the ranks.
+            run: the run folder, for named pipes and the records of the ranks.
             host: the name of this host in reports; empty if there is only one.
-            secret: that of the ranks.
-            interrupts: ends the wait for pending checkpoints.
+            secret: the secret of the ranks.
+            interrupts: a queue whose items end the wait for pending checkpoints.
 
         Raises CloudtrainError if the ranks cannot be started.
         """
@@ -67,17 +67,17 @@ class HostRanks:
         self._kills = memory_kill_count()
         self._started = time.monotonic()
         self._stopped = False
-        """Whether they have been signalled to end."""
+        """Whether the ranks have been signalled to end."""
         self.done: Done | None = None
         self.has_ended = False
-        """Whether nothing of them is left."""
+        """Whether all their processes have ended, and their output is complete."""
         self._interrupts = interrupts
         self._interrupt_until = -math.inf
-        """Until then, ranks that are to end get SIGINT."""
+        """The time until which ranks that are to end get SIGINT, and after which they get SIGTERM."""
 
     @property
     def command(self) -> str:
-        """In shell syntax."""
+        """The command in shell syntax."""
         plan = self._prepared.plan
         starts = () if plan.agent else plan.starts
         return " : ".join(dict.fromkeys(shlex.join(start.command) for start in starts)) or shlex.join(
@@ -93,10 +93,10 @@ class HostRanks:
         return self.launch.scripts_started
 
     def poll(self) -> Iterator[FailureReport]:
-        """The ranks that have failed since the last look."""
+        """The reports of ranks that have failed since the last call."""
         if self.done:
             return
-        running = self.launch.running  # before poll(), which then has all exits
+        running = self.launch.running  # before poll(), so that poll() returns all exits if nothing runs
         failed = False
         for rank_exit in self.launch.poll():
             if rank_exit.exit_code and not self._stopped:
@@ -108,7 +108,7 @@ class HostRanks:
                 yield diagnose(rank_exit, self._host, memory_kills=kills, gpu_faults=faults)
         if self._stopped:
             interrupts = time.monotonic() < self._interrupt_until
-            # including ranks that started since
+            # repeated for ranks that have started since the last call
             self.launch.signal_ranks(signal.SIGINT if interrupts else signal.SIGTERM)
         elif not running and not failed:
             report = self.launch.agent_report(self._host, memory_kill_count() - self._kills)
@@ -118,12 +118,12 @@ class HostRanks:
             self._set_done()
 
     def send(self, message: Message) -> None:
-        """Obey a message of the leading process."""
+        """Handle a message of the leading process."""
         from cloudtrain.runtime.start.messages import Abort, Kill, Notify, Stop
 
         if isinstance(message, Stop):
             self._stopped = True
-            if message.signal == signal.SIGINT:  # ranks get SIGINT, and SIGTERM if they are slow to end
+            if message.signal == signal.SIGINT:  # ranks get SIGINT first, and SIGTERM if they are slow to end
                 self._interrupt_until = time.monotonic() + INTERRUPT_SECONDS
             self._notify(message.reason)
         elif isinstance(message, Notify):
@@ -154,7 +154,7 @@ class HostRanks:
                 return
 
     def end(self) -> None:
-        """Kill all that still runs, and pass on the rest of the output."""
+        """Kill all processes that still run, and pass on the rest of the output."""
         if self.has_ended:
             return
         self.has_ended = True

@@ -1,7 +1,7 @@
 """Runs a program as ranks in the foreground, for ``cloudtrain run``.
 
-Nothing is packed, copied or uploaded. The ranks have the working folder and the environment of the shell, their output
-is streamed, and their end is the end of this process: the exit status is that of the rank that failed first.
+Nothing is packed, copied or uploaded. The ranks have the working folder and the environment of the shell, and their
+output is streamed. This process ends with the ranks, and its exit status is that of the rank that failed first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 
 def run_here(order: Order, run: Path, signals: Signals) -> int:
-    """Run all ranks on this machine. Returns the exit status; no process is left then.
+    """Run all ranks on this machine. Returns the exit status, after all processes have ended.
 
     Raises:
         CloudtrainError: the ranks cannot be started.
@@ -62,7 +62,7 @@ def main(given: dict[str, Any]) -> int:
     folder = tempfile.mkdtemp(prefix="ct-run-")
     signals: Signals = SignalSafeQueue()
     for number in END_SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup does with SIGHUP
             signal.signal(number, lambda received, _frame: signals.put(received))
     unblock(tuple(END_SIGNALS))
     handle("SIGUSR1", lambda received, _frame: signals.put(received))

@@ -1,1 +1,1 @@
-"""Prepares a host before its ranks start: source, channels, checkpoints, requirements."""
+"""Prepares a host before its ranks start: fetches its source, channels and checkpoints, and installs requirements."""

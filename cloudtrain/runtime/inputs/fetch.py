@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def fetch_source(config: HostConfig) -> None:
     """Unpack the source archive, downloaded or from its channel, into the code folder.
 
-    Raises StorageError if it is missing, is not the submitted archive, or does not fit on the disk; InvalidSource if it
-    is too large or unsafe.
+    Raises StorageError if the archive is missing, is not the submitted one, or does not fit on the disk, and
+    InvalidSource if it is too large or unsafe.
     """
     if config.source_uri is None:
         return
@@ -45,7 +45,7 @@ def fetch_source(config: HostConfig) -> None:
         unpack(uri_to_path(config.source_uri), config.paths.code, sha256, limits)
     else:
         archive = config.paths.run / name
-        for _ in range(ATTEMPTS):  # an archive that arrives altered is fetched again
+        for _ in range(ATTEMPTS):  # download the archive again if it was corrupted on the way
             open_store(parent).download(name, archive)
             if sha256 is None or sha256_of(archive) == sha256:
                 break
@@ -56,8 +56,8 @@ def fetch_source(config: HostConfig) -> None:
 def locate(channel: ChannelInput) -> tuple[str, Iterator[ObjectInfo]]:
     """Resolve a channel's URI to the URI of a folder and the objects in it that belong to the channel.
 
-    ``s3://bucket/train`` is the object ``train`` if it exists, else everything below ``train/``; if there is nothing,
-    every object whose name begins with ``train``, as on SageMaker.
+    ``s3://bucket/train`` is the object ``train`` if it exists, or else all objects below ``train/``; if there are none,
+    all objects whose names begin with ``train``, as on SageMaker.
 
     Raises:
         NotFound: there is nothing at the URI; the message names the channel.
@@ -90,7 +90,7 @@ def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
 def share_of(
     channel: ChannelInput, found: Iterable[ObjectInfo], host_rank: int, host_count: int
 ) -> Iterable[ObjectInfo]:
-    """The objects of one host: all that were ``found``, or with ``ShardedByS3Key`` every ``host_count``-th, by key."""
+    """The objects for one host: all ``found`` ones, or with ``ShardedByS3Key`` every ``host_count``-th in key order."""
     if not channel.is_sharded:
         return found
     return sorted(found, key=lambda entry: entry.key)[host_rank::host_count]
@@ -126,18 +126,18 @@ def fetch_channel(config: HostConfig, channel: ChannelInput, on_total: Progress,
 
 
 def mount_channel(config: HostConfig, channel: ChannelInput) -> S3Mount:
-    """Make a channel in S3 available as files that are read on demand: FastFile mode.
+    """Make a channel in S3 available as files that are read on demand (FastFile mode).
 
     Raises:
         NotFound: there is nothing at the channel's URI.
-        StorageError: the machine cannot mount it. Fetch it instead.
+        StorageError: the machine cannot mount it, so that it has to be fetched.
     """
     from cloudtrain.storage.mount import S3Mount, why_no_mounts
 
     if why := why_no_mounts():
         raise StorageError(why)
     base, share = _locate_share(config, channel)
-    # the channel is a link: the folder that holds all channels may be mounted elsewhere, too
+    # the channel is a link to the mount, because the folder with all channels may be mounted elsewhere too
     source = config.paths.base / "mounts" / channel.name
     mount = S3Mount(base, source)
     mount.start()
@@ -151,7 +151,7 @@ def mount_channel(config: HostConfig, channel: ChannelInput) -> S3Mount:
 
 
 def open_pipes(config: HostConfig, channel: ChannelInput, on_error: OnError) -> PipeChannel:
-    """Start to feed the pipes of a channel in Pipe mode. Raises NotFound if there is nothing at its URI."""
+    """Start feeding the pipes of a channel in Pipe mode. Raises NotFound if there is nothing at its URI."""
     from cloudtrain.runtime.inputs.pipes import PipeChannel  # not every client of this module has pipes
 
     base, share = _locate_share(config, channel)
@@ -161,7 +161,7 @@ def open_pipes(config: HostConfig, channel: ChannelInput, on_error: OnError) -> 
 
 
 def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: bool) -> None:
-    """Link ``entries`` of ``source`` in ``folder``; with a single link to the folder if they are ``whole``."""
+    """Link ``entries`` of ``source`` in ``folder``. If they are the ``whole`` source, link the source folder itself."""
     if folder.is_symlink():
         folder.unlink()
     if whole and not folder.exists():
@@ -180,14 +180,14 @@ _LONGEST = 100
 
 
 def mark_prepared(paths: Paths, channel: str, entries: Sequence[ObjectInfo]) -> None:
-    """Note that a channel's data is complete, before any script has run here."""
+    """Record that a channel's data is complete, before any script has run on this host."""
     with Beneath(paths.base) as base:
         base.make_folder(_FOLDER)
         base.write(f"{_FOLDER}/{channel}", _digest(entries))
 
 
 def take_prepared(paths: Paths, channel: str, entries: Sequence[ObjectInfo]) -> bool:
-    """Whether the channel's data is complete and has not changed since. The script may change it now: asks once."""
+    """Whether a channel's data was prepared for these ``entries``. Removes the mark, as scripts may now change data."""
     key = f"{_FOLDER}/{channel}"
     with contextlib.suppress(OSError), Beneath(paths.base) as base:
         mark = base.read(key, _LONGEST)

@@ -1,4 +1,4 @@
-"""Runs pip, or uv, and turns its output into progress and into the report of a failure."""
+"""Runs pip or uv, and derives progress and failure reports from its output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Say = Callable[[str], object]
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--progress-bar=off")
 TAIL_LINES = 20
 LONGEST = 200
-"""Characters of a line of progress."""
+"""The most characters of a line of progress."""
 
 _PROGRESS = pattern(
     r"\s*(?:Collecting|Downloading(?!.*\.metadata)|Building wheel for .* started|Building (?!wheel)"
@@ -35,7 +35,7 @@ _DISK_FULL = "No space left on device"
 _FAILED_BUILD = pattern(
     r"\s*(?:ERROR: Failed building wheel|Running setup\.py install) for ([^\s:]+)|(?:Collecting|Processing) (\S+)"
 )
-"""pip 23.0 runs ``setup.py install`` where the package ``wheel`` is missing."""
+"""Lines that name the package being built. pip 23.0 runs ``setup.py install`` if the package ``wheel`` is missing."""
 _END_OF_BUILD = "[end of output]"
 _GIT = "Running command git "
 
@@ -64,14 +64,14 @@ class RequirementsFailed(Exception):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The Python that requirements are installed on top of."""
+    """The Python interpreter on top of which requirements are installed."""
 
     path: str
     version: str
     prefix: str
     site_packages: Sequence[str]
     user_site: Sequence[str]
-    """Empty if user packages are disabled."""
+    """The folders of user packages; empty if they are disabled."""
     has_pip: bool
 
     @classmethod
@@ -81,7 +81,7 @@ class Interpreter:
             user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
             has_pip = importlib.util.find_spec("pip") is not None
             return cls(path, sys.version, sys.prefix, site.getsitepackages(), user, has_pip)
-        # in /: the working folder may contain a module that shadows the standard library's
+        # in /, because the working folder may contain a module that shadows one of the standard library
         lines = run([path, "-c", _PROBE], "/", f"{path} does not run")
         return cls(path, *json.loads(lines[-1]))
 
@@ -93,14 +93,14 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the source that needs an installation: what to install, and whom to blame if that fails."""
+    """A part of the source to install, with the names for a report if the installation fails."""
 
     arguments: tuple[str, ...]
     name: str
     file: str
-    """The file of the source to fix."""
+    """The file of the source to correct after a failure."""
     try_first: str
-    """The command by which a user can try it."""
+    """The command with which a user can try the installation."""
 
 
 REQUIREMENTS = Part(
@@ -121,17 +121,17 @@ def install_part(part: Part, python: str, base: Interpreter, code: str, say: Say
     """
     command = [*_installer(part, python, base), *part.arguments]
     failure = f"{part.name} cannot be installed"
-    # through the rank program, which dies with this process
+    # run it through the rank program, which dies with this process
     run([sys.executable, RANK_PROGRAM, "--", *command], code, failure, part=part, say=say)
 
 
 def _installer(part: Part, python: str, base: Interpreter) -> list[str]:
     if base.has_pip:
-        # isolated: the code folder may contain a json.py
+        # isolated (-I), because the code folder may contain a json.py
         return [python, "-I", "-m", "pip", "install", *PIP_OPTIONS]
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", f"--python={python}"]
-    if importlib.util.find_spec("pip") is not None:  # for another interpreter
+    if importlib.util.find_spec("pip") is not None:  # this interpreter's pip can install into another one
         return [sys.executable, "-I", "-m", "pip", f"--python={python}", "install", *PIP_OPTIONS]
     raise RequirementsFailed(
         f"{part.name} cannot be installed: {base.path} has no pip, and there is no uv on the PATH",
@@ -142,8 +142,8 @@ def _installer(part: Part, python: str, base: Interpreter) -> list[str]:
 def run(
     command: Sequence[str], cwd: str, failure: str, *, part: Part | None = None, say: Say = lambda line: None
 ) -> list[str]:
-    """Run to the end and return the lines of the output. Raises RequirementsFailed, with ``failure`` and the reason."""
-    # neither is a rank, even if this job was started inside a rank of another job
+    """Run a command and return the lines of its output. Raises RequirementsFailed with ``failure`` and the reason."""
+    # the command must not run as a rank, even if this job was started inside a rank of another job
     environment = {name: value for name, value in os.environ.items() if name != "CLOUDTRAIN_RUN_DIR"}
     lines: list[str] = []
     try:
@@ -172,7 +172,7 @@ def run(
 
 
 def _shortage(lines: Sequence[str], code: int) -> tuple[str, str] | None:
-    """Why the installer failed, and a hint, if the host has too little of something; else None."""
+    """The reason and a hint if the installer failed for lack of memory or disk space; otherwise None."""
     if code < 0:
         why = f"the installer was killed by signal {-code}"
         return why, "If the host has too little memory, use a larger one. Otherwise, submit the job again."
@@ -186,7 +186,7 @@ def _shortage(lines: Sequence[str], code: int) -> tuple[str, str] | None:
 
 
 def _reason(lines: Sequence[str], part: Part | None) -> tuple[str, str]:
-    """Why the installer failed, and a hint."""
+    """The reason why the installer failed, and a hint."""
     errors = [line for line in lines if line.startswith("ERROR:")]
     of_git = [after.strip() for line, after in zip(lines, lines[1:]) if line.strip().startswith(_GIT)]
     why = of_git[-1] if of_git else "see the last lines of the log"

@@ -1,11 +1,12 @@
-"""Finds the runs of a job's earlier attempts on an MLflow server, for later attempts to continue them.
+"""Finds the runs of a job's earlier attempts on an MLflow server, so that later attempts can continue them.
 
-MLflow chooses the identities of runs itself, and takes tags from ``MLFLOW_RUN_CONTEXT``: the first attempt of a job
-begins its run in the experiment that its script chooses, and later attempts find the run by its tags. No run is created
-beforehand: a script fails if it chooses another experiment than that of the run it is given. It also fails if it then
-logs a parameter with another value. Therefore only the user can request it, with ``MLFLOW_RUN_ID=auto``.
+MLflow chooses the IDs of runs itself, and takes tags from ``MLFLOW_RUN_CONTEXT``: the first attempt of a job starts its
+run in the experiment that its script chooses, and later attempts find the run by its tags. No run is created in
+advance, because a script fails if it chooses a different experiment than that of the given run. In a continued run, a
+script also fails if it logs a parameter with a different value. Therefore runs are continued only if the user requests
+it with ``MLFLOW_RUN_ID=auto``.
 
-The search happens while the host prepares, and is bounded: where the server does not answer, the ranks begin new runs.
+The search runs while the host prepares, and has a time limit. If the server does not respond, the ranks start new runs.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from cloudtrain.contract.trackers import ATTEMPT_TAG, RANK_TAG, RUN_TAG, wants_m
 from cloudtrain.runtime.http_opener import make_opener
 
 PATIENCE = 20.0
-"""Seconds for the search, all together, from its start."""
+"""The time limit of the whole search, in seconds."""
 MOST_PAGES = 5
 PAGE = 1000
 MOST_BYTES = 16 * 1024 * 1024
-"""Of one answer."""
+"""The most bytes of one response."""
 _ID = pattern(r"[\w-]{1,64}")
 _IDENTITY = pattern(r"[\w.-]+")
-"""The identities that can be written between quotes in a filter."""
+"""IDs that can be quoted in a filter without escapes."""
 
 
 class MlflowRuns:
-    """The search for the runs of a job. It begins immediately, if the job uses an MLflow server."""
+    """The search for the runs of a job. It starts immediately if the job uses an MLflow server."""
 
     def __init__(self, run_id: str, environ: Mapping[str, str], warn: Callable[[str], object]) -> None:
         self._found: dict[str, str] = {}
@@ -54,14 +55,14 @@ class MlflowRuns:
         try:
             self._found = continued(_Server(environ).runs(run_id))
             self._problem = ""
-        except Exception as error:  # whatever the server answers
+        except Exception as error:  # the response of the server may be invalid in any way
             self._problem = (
                 f"cannot be searched ({type(error).__name__}: {hide_credentials(str(error))[:200]})"
             )
         self._done.set()
 
     def get(self, patience: float = PATIENCE) -> Mapping[str, str]:
-        """The ID of the run to continue, for each rank that has one, by `RANK_TAG`. Waits for ``patience`` seconds."""
+        """The ID of the run to continue for each rank that has one, by `RANK_TAG`. Waits up to ``patience`` seconds."""
         if self._thread is None:
             return {}
         if not self._done.wait(patience) or self._problem:
@@ -72,7 +73,7 @@ class MlflowRuns:
 
 
 def is_wanted(run_id: str, environ: Mapping[str, str]) -> bool:
-    """Whether the runs of the job are to be continued, and can be found: on a server, by our tags."""
+    """Whether to continue the job's runs, and it is possible to find them on a server by cloudtrain's tags."""
     return (
         wants_mlflow_run(environ)
         and environ.get("MLFLOW_TRACKING_URI", "").startswith(("http://", "https://"))
@@ -82,12 +83,12 @@ def is_wanted(run_id: str, environ: Mapping[str, str]) -> bool:
 
 
 def continued(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The run that each rank continues: its newest one. None for a rank that began several in one attempt.
+    """The run that each rank continues, which is its newest one. Excludes ranks that started several in one attempt.
 
-    None at all if the ranks are in several experiments: a script may choose the other one the next time.
+    Empty if the runs are in several experiments, because the script may choose a different one the next time.
 
     Args:
-        runs: as the server describes them, the oldest first. Runs inside of other runs do not count.
+        runs: the server's descriptions of the runs, oldest first. Nested runs are ignored.
     """
     attempts: dict[str, dict[str, list[str]]] = {}
     experiments = set()
@@ -128,7 +129,7 @@ class _Server:
         self._opener = make_opener(_trust(environ) if parts.scheme == "https" else None)
 
     def runs(self, run_id: str) -> list[Mapping[str, Any]]:
-        """All runs with the identity of the job, in all experiments, the oldest first."""
+        """All runs with the ID of the job, in all experiments, oldest first."""
         found: list[Mapping[str, Any]] = []
         query = {"filter": f"tags.`{RUN_TAG}` = '{run_id}'", "order_by": ["attributes.start_time ASC"]}
         for experiments in self._pages("experiments/search", "experiments", {}):

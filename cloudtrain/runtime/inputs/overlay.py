@@ -1,4 +1,4 @@
-"""Cached environments with installed requirements: virtual environments on top of a user's interpreter."""
+"""Caches virtual environments, on top of a user's interpreter, in which requirements are installed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from typing import Callable
 from cloudtrain._system.files import lock
 
 COMPLETE = "complete"
-"""The file that marks a finished environment: its size in bytes, and the hash of its names, sizes and times.
+"""The file that marks a complete environment. It contains the environment's size in bytes, and a hash of the names,
+sizes and times of its files.
 
-Its own time is that of the last use.
+Its own modification time is that of the last use.
 """
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """One environment. Hosts and jobs of this machine share it, so all of them hold its lock while they change it."""
+    """One environment. Hosts and jobs on this machine share it, and hold its lock while they change it."""
 
     path: Path
 
@@ -43,14 +44,14 @@ class Overlay:
 
     @property
     def is_intact(self) -> bool:
-        """Whether it is complete, and no file was removed, added or changed since."""
+        """Whether it is complete, and no file has been removed, added or changed since."""
         try:
             return (self.path / COMPLETE).read_text().split()[1:] == [self._digest()]
         except OSError:
             return False
 
     def _digest(self) -> str:
-        """A hash of the name, size and time of every file. The content of a large environment takes seconds to read."""
+        """A hash of the name, size and time of every file. Hashing the contents of a large one would take seconds."""
         digest = hashlib.sha256()
         for parent, folders, names in os.walk(self.path):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -72,7 +73,7 @@ class Overlay:
 
     @property
     def last_used(self) -> float:
-        """Seconds since the epoch."""
+        """The time of the last use, in seconds since the epoch."""
         for path in (self.path / COMPLETE, self.path, self.path.with_suffix(".lock")):
             with contextlib.suppress(FileNotFoundError):
                 return path.stat().st_mtime
@@ -82,12 +83,12 @@ class Overlay:
         (self.path / COMPLETE).write_text(f"{size_of(self.path)} {self._digest()}")
 
     def use(self) -> None:
-        """Record that a job uses the environment now."""
+        """Record that a job uses the environment."""
         os.utime(self.path / COMPLETE)
 
     @contextmanager
     def locked(self, *, wait: bool = True, on_wait: Callable[[], object] = lambda: None) -> Iterator[bool]:
-        """Hold the lock. Yields False if another process has it; only without ``wait``.
+        """Hold the lock. Without ``wait``, yields False if another process holds it.
 
         ``on_wait`` is called before the wait for another process.
         """
@@ -104,7 +105,7 @@ class Overlay:
                 if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     yield True
                     return
-            # `remove` has deleted the file meanwhile
+            # `remove` has deleted the file in the meantime
 
     def remove(self) -> None:
         """Remove the environment, unless another process is changing it."""
@@ -116,7 +117,7 @@ class Overlay:
 
 
 def overlays_in(cache: Path) -> list[Overlay]:
-    """All environments, and what is left of failed installations: a lock."""
+    """All environments, including failed installations of which only a lock exists."""
     return [Overlay(path) for path in sorted({path.with_suffix("") for path in cache.glob("*")})]
 
 

@@ -1,9 +1,9 @@
-"""Pipe mode: the data of a channel as a stream, from a new named pipe for each epoch, as on SageMaker.
+"""Streams the data of a channel in Pipe mode, through a new named pipe for each epoch, as on SageMaker.
 
-The pipes are ``input/data/<channel>_0``, ``<channel>_1``, ...: each gives all objects of the channel, one after the
-other, to the one process that opens it. It then has no name any more, so that a second process gets an error instead
-of a part of the data. The pipe of the next epoch is there already. A pipe that is not opened costs nothing; one that
-is closed early ends its epoch.
+The pipes are ``input/data/<channel>_0``, ``<channel>_1``, .... Each one transfers all objects of the channel, one after
+the other, to the single process that opens it. When a process has opened it, its name is removed, so that a second
+process gets an error instead of a part of the data; the pipe for the next epoch exists by then. A pipe that is not
+opened costs nothing, and a reader that closes a pipe early ends its epoch.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ BLOCK = 1 << 20
 
 MAGIC = 0xCED7230A
 LARGEST_RECORD = (1 << 29) - 1
-"""RecordIO of MXNet: a magic number, the length of the record, the record, padded to four bytes."""
+"""A record of MXNet's RecordIO consists of a magic number, its length, and its data, padded to four bytes."""
 
 OnError = Callable[[Exception], object]
 
 
 class _Stopped(Exception):
-    """The job has ended."""
+    """Raised in the thread when the job has ended."""
 
 
 class PipeChannel:
     """The pipes of one channel on one host, fed by a thread from `start` to `stop`.
 
     Args:
-        stem: the path of the pipes without the number of the epoch: ``.../input/data/train``.
+        stem: the path of the pipes without the epoch's number, such as ``.../input/data/train``.
         base: the URI of the folder of the objects.
         entries: the objects.
-        document: the channel in ``inputdataconfig.json``.
-        on_error: called in the thread if the data cannot be read. The pipe stays open, so that its reader does not take
-            the interruption for the end of the data: end the job.
-        mode: permissions of the pipes.
-        beneath: a folder above the pipes to whose content someone else writes. No link below it is followed.
+        document: the channel's entry in ``inputdataconfig.json``.
+        on_error: called in the thread if the data cannot be read; it has to end the job. The pipe stays open, because
+            its reader would interpret a closed pipe as the end of the data.
+        mode: the permissions of the pipes.
+        beneath: a folder above the pipes to which other users write. No link below it is followed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PipeChannel:
         self._thread = threading.Thread(target=self._run, name=f"pipe-{stem.name}", daemon=True)
 
     def start(self) -> None:
-        """Create the first pipe, and start to feed it. Raises OSError."""
+        """Create the first pipe, and start feeding it. Raises OSError."""
         top = self._beneath or self._stem.parent
         with Beneath(top) as folder:
             inner = self._stem.parent.relative_to(top).as_posix()
@@ -94,7 +94,7 @@ class PipeChannel:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and remove the pipes. Call it once no process of the job is left."""
+        """End the thread and remove the pipes. Call it when all processes of the job have ended."""
         if self._stop.is_set() or self._thread.ident is None:
             return
         self._stop.set()
@@ -103,7 +103,7 @@ class PipeChannel:
         self._folder.close()
 
     def _remove(self) -> None:
-        """Remove all pipes of the channel, also those of an attempt that was killed."""
+        """Remove all pipes of the channel, including those of an attempt that was killed."""
         for found in self._folder.contents():
             stem, _, epoch = found.key.rpartition("_")
             if stem == self._stem.name and epoch.isdigit() and stat.S_ISFIFO(found.status.st_mode):
@@ -127,7 +127,7 @@ class PipeChannel:
                         for data in _stream(self._store, self._order(epoch - 1), self._document):
                             self._write(pipe.fileno(), data)
                     except BrokenPipeError:
-                        pass  # the reader has enough
+                        pass  # the reader has closed the pipe early
                     except _Stopped:
                         raise
                     except Exception as error:
@@ -139,16 +139,16 @@ class PipeChannel:
             self._on_error(error)
 
     def _open(self, epoch: int) -> Any:
-        """The writing end of a pipe, once it has a reader."""
+        """Wait for a reader of the pipe, and open its writing end."""
         while not self._stop.is_set():
-            # otherwise this would wait for a reader that may never open it
+            # not a blocking open, as a reader may never open the pipe
             with contextlib.suppress(OSError):  # ENXIO: there is no reader
                 return os.fdopen(self._folder.open_pipe(self._name(epoch)), "wb", buffering=0)
             self._stop.wait(POLL_SECONDS)
         raise _Stopped
 
     def _write(self, descriptor: int, data: bytes) -> None:
-        """Raises BrokenPipeError if the reader is gone, _Stopped at the end of the job."""
+        """Raises BrokenPipeError if the reader has closed the pipe, and _Stopped at the end of the job."""
         left = memoryview(data)
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_WRITE)
@@ -160,7 +160,7 @@ class PipeChannel:
                         left = left[os.write(descriptor, left) :]
 
     def _order(self, epoch: int) -> list[ObjectInfo]:
-        """The objects of an epoch in order: shuffled differently for each, if the channel requests it."""
+        """The objects in their order for an epoch: shuffled differently for each epoch if the channel requests it."""
         entries = list(self._entries)
         shuffle = self._document.get("ShuffleConfig")
         if shuffle:
@@ -169,7 +169,7 @@ class PipeChannel:
 
 
 def _stream(store: Store, entries: Sequence[ObjectInfo], document: Mapping[str, Any]) -> Iterator[bytes]:
-    """The content of the objects, uncompressed and wrapped as the channel requests."""
+    """The contents of the objects, decompressed and wrapped as the channel requests."""
     is_compressed = document.get("CompressionType") == "Gzip"
     is_wrapped = document.get("RecordWrapperType") == "RecordIO"
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Prepares a host for its ranks: source, channels, checkpoints, requirements."""
+"""Runs the phases that prepare a host for its ranks: source, channels, checkpoints, requirements."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Preparation:
         self.python = ""
         """The interpreter that has the job's requirements."""
         self.horovod = HorovodChoice()
-        """Made on rank 0's host, for all hosts."""
+        """The choice that rank 0's host makes for all hosts."""
         self.mlflow_runs: Mapping[str, str] = {}
         """The runs that the ranks continue: see `mlflow_runs`."""
         self.sync: CheckpointSync | None = None
         self.inputs: list[PipeChannel | S3Mount] = []
-        """The pipes and mounts that are closed when the job ends."""
+        """The pipes and mounts to close when the job ends."""
 
     def run(self) -> None:
-        """Raises CloudtrainError or OSError; the phase that failed stays open."""
+        """Run all phases. Raises CloudtrainError or OSError, and then leaves the failed phase open."""
         config = self._config
         if not config.has_ranks:
             return
@@ -101,7 +101,7 @@ class Preparation:
             self.mlflow_runs = search.get()
 
     def _search_mlflow(self) -> MlflowRuns | None:
-        """Begin the search for the runs of earlier attempts, if the user requests it."""
+        """Start the search for the runs of earlier attempts if the user requests it."""
         if not wants_mlflow_run(self._environ):
             return None
         from cloudtrain.runtime.inputs.mlflow_runs import MlflowRuns
@@ -123,7 +123,7 @@ class Preparation:
             self._warn(message)
 
     def _bring_channel(self, channel: ChannelInput, phase: Phase) -> None:
-        """Provide a channel in its input mode. FastFile copies the data if it cannot be mounted, and reports that."""
+        """Provide a channel in its input mode. If a FastFile channel cannot be mounted, copy its data."""
         if channel.mode == "Pipe":
             self.inputs.append(open_pipes(self._config, channel, self._on_pipe_error))
             return
@@ -141,4 +141,4 @@ class Preparation:
 
 
 def _say_nothing(_line: str) -> None:
-    """For hosts whose output repeats that of the leader."""
+    """The progress callback of hosts whose output would only repeat the leader's."""

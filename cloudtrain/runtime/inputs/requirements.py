@@ -1,8 +1,9 @@
 """Installs the script's requirements, once per host, before the launch.
 
-In a container, they are installed into the image's Python. On a user's machine (`Settings.requirements_cache` is set),
-no existing environment is modified: they are installed into a virtual environment on top of the script's interpreter.
-The environment is cached under a hash of everything that decides its content: jobs with the same requirements share it.
+In a container, they are installed into the image's Python. On a user's machine (if `Settings.requirements_cache` is
+set), no existing environment is modified: they are installed into a virtual environment on top of the script's
+interpreter.
+The environment is cached under a hash of all its inputs, so that jobs with the same requirements share it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def content_of(file: Path, code: Path) -> Iterator[str]:
     """The lines of ``file`` and of the files that it includes, without comments, and the digests of local paths.
 
     Args:
-        code: the folder that local paths are relative to.
+        code: the folder to which local paths are relative.
     """
     yield from _content_of(file, code, set())
 
@@ -63,9 +64,9 @@ def _content_of(file: Path, code: Path, seen: set[Path]) -> Iterator[str]:
 
 
 def _content_of_path(path: Path) -> Iterator[str]:
-    """The digest of what an installer takes from a local path: a file, a project, or the packages in a folder.
+    """The digests of what an installer may use at a local path: a file, a project, or the packages in a folder.
 
-    Nothing else is read: a line may name any folder, ``/`` too.
+    Nothing else is read, because a line may name any folder, even ``/``.
     """
     try:
         if path.is_file() or any((path / name).is_file() for name in _PROJECT_FILES):
@@ -79,7 +80,7 @@ def _content_of_path(path: Path) -> Iterator[str]:
 
 
 def _local_path(line: str, code: Path) -> Path | None:
-    """The file or folder of this machine that a line names; None if it names none."""
+    """The existing file or folder of this machine that a line names; None if it does not name one."""
     link = _LINKS.fullmatch(line)
     target = link["path"] if link else line.partition(" @ ")[2] or line
     target = target.partition(" ;")[0].partition(" --")[0].partition("[")[0].strip()
@@ -101,7 +102,7 @@ def _is_archive(target: str) -> bool:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file, or of the names and contents of all files in a folder, except those that pip builds."""
+    """The SHA-256 of a file, or of the names and contents of a folder's files, except files that pip builds."""
     if path.is_file():
         return sha256_of(path)
     digest = hashlib.sha256()
@@ -115,12 +116,12 @@ def digest_of(path: Path) -> str:
 
 
 WAIT_SECONDS = 0.2
-"""A host that waits longer for the lock of an environment has waited for an installation by another host."""
+"""The least time of a wait for an environment's lock that shows that another host was installing into it."""
 FAIL_SECONDS = 2.0
-"""The time for a failure of one host to end the others."""
+"""The time that the failure of one host may take to end the others."""
 
 HAS_COMMAND = Path(__file__).is_file()
-"""Whether cloudtrain is installed here, with its command. A bundled runtime is a zip archive."""
+"""Whether cloudtrain is installed here, with its command. It is not if this is a bundled runtime, a zip archive."""
 
 _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
@@ -134,14 +135,14 @@ def install(
     say: Say = lambda line: None,
     leads: bool = True,
 ) -> str:
-    """Install ``requirements.txt``, and the package in the code folder, and return the interpreter to use.
+    """Install ``requirements.txt`` and the package in the code folder, and return the interpreter to use.
 
     Args:
         package: whether the code folder is a package to install.
-        cache: the folder of cached environments; empty: install into ``python`` itself.
+        cache: the folder of cached environments; empty to install into ``python`` itself.
         python: the interpreter that runs the script.
         say: called with each line about the progress.
-        leads: whether this host speaks for the hosts of this machine that find the environment complete.
+        leads: whether this host reports for all hosts of this machine that wait, or find the environment complete.
 
     Raises:
         RequirementsFailed: the installation failed; the report contains the installer's last lines.
@@ -169,7 +170,7 @@ def install(
                 say(f"{_names(parts)}: installed before, {_shown(overlay)}")
             return overlay.python
         if waited > WAIT_SECONDS:
-            # another host has just failed; if it belongs to this job, this host ends now
+            # another host has just failed; if it is of this job, this host is ended during the sleep
             time.sleep(FAIL_SECONDS)
         shutil.rmtree(overlay.path, ignore_errors=True)
         try:
@@ -214,7 +215,7 @@ def _make_overlay(overlay: Overlay, base: Interpreter) -> None:
 
 
 def _fingerprint(base: Interpreter, code: Path, parts: Sequence[Part]) -> str:
-    """A hash of the interpreter, the distributions that it has, and what is to be installed."""
+    """A hash of the interpreter, its installed distributions, and the parts to install."""
     digest = hashlib.sha256(f"{base.version}\0{base.prefix}\0".encode())
     for parent in base.parents:
         names = sorted(name for name in os.listdir(parent) if name.endswith(_DISTRIBUTIONS))

@@ -20,16 +20,16 @@ from cloudtrain.errors import InvalidSource, NotFound, StorageError
 from cloudtrain.runtime.digest import sha256_of
 
 _SUBMIT_AGAIN = "The archive was truncated or modified after it was packed. Submit the job again."
-# tarfile raises the last four for absurd headers: sizes, and hard links that name themselves.
+# tarfile raises the last four for absurd headers, such as invalid sizes, and hard links to themselves.
 _DAMAGE = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
     *(ValueError, OverflowError, MemoryError, RecursionError),
 )
 
 LARGEST_HEADER = 1 << 20
-"""In bytes. tarfile reads files in smaller parts, and no header of a real archive is as long."""
+"""The limit for one header in bytes. tarfile reads files in smaller parts, and real headers are shorter."""
 _HEADERS = 8192
-"""Bytes that the headers and the padding of a member may have: long names, and times."""
+"""The most bytes of the headers and the padding of a member. Long names and times need additional headers."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -39,10 +39,10 @@ def unpack(
     """Extract ``archive`` into ``folder`` atomically.
 
     Args:
-        folder: an existing folder (of the image, or of an earlier attempt) is replaced. It is not modified if
-            anything fails.
-        sha256: the expected SHA-256 of the archive, in hexadecimal; None: not checked.
-        limits: what the archive may contain. A small archive can unpack to more than any disk has.
+        folder: the folder to create. An existing one (of the image, or of an earlier attempt) is replaced, or remains
+            unmodified if anything fails.
+        sha256: the expected SHA-256 of the archive, in hexadecimal; None to skip the check.
+        limits: the limits of the archive's content. A small archive can unpack to more than any disk has.
 
     Raises:
         NotFound: the archive does not exist.
@@ -100,7 +100,7 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
 
 
 class _Archive(tarfile.TarFile):
-    """Refuses to read much for one header: tarfile reads one of any size into memory, in one piece or in several."""
+    """An archive that limits the size of a header. tarfile reads headers of any size into memory."""
 
     def next(self) -> tarfile.TarInfo | None:
         file = cast(_Limited, self.fileobj)
@@ -112,16 +112,16 @@ class _Archive(tarfile.TarFile):
 
 
 class _Limited:
-    """The archive without its compression. Refuses to pass the limits."""
+    """The decompressed archive, which cannot be read beyond the limits."""
 
     left: int | None = None
-    """Bytes that may be read; None for as many as there are."""
+    """The bytes that may still be read; None for no limit."""
 
     def __init__(self, file: gzip.GzipFile, limits: SourceLimits) -> None:
         self._file = file
         self._limits = limits
         self._end = limits.size + limits.files * _HEADERS
-        """No archive within the limits is longer."""
+        """The greatest length of an archive within the limits."""
 
     def read(self, size: int = -1) -> bytes:
         if self.left is not None:
@@ -147,7 +147,7 @@ def _extract(archive: Path, folder: Path, limits: SourceLimits) -> None:
             # Python's filter exists since 3.9.17, 3.10.12 and 3.11.4; `_checked` alone is equally strict.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
             tar.extractall(folder, members=_limited(_checked(tar), limits))
-        # tarfile stops at its end mark, before gzip's checksum.
+        # tarfile stops at its end mark; read on, so that gzip verifies its checksum.
         rest = limits.size
         while rest > 0 and (data := zipped.read(LARGEST_HEADER)):
             rest -= len(data)
@@ -202,7 +202,7 @@ def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
         elif not member.isdir():
             raise _refused(member, "is a device or a fifo")
         taken.update(paths)
-        # No setuid; owned by this user; always readable and writable by its owner.
+        # no setuid; owned by this user; readable by all and writable by its owner only
         member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
         member.uid, member.gid = user_id(), group_id()
         member.uname = member.gname = ""
@@ -222,7 +222,10 @@ def _parts(name: str, member: tarfile.TarInfo) -> list[str]:
 
 
 def _check_target(member: tarfile.TarInfo, depth: int) -> None:
-    """``depth`` is the number of folders above the symbolic link ``member``."""
+    """Check the target of a symbolic link. ``depth`` is the number of folders above the link.
+
+    Raises InvalidSource if the target may be outside of the archive.
+    """
     parts = [part for part in member.linkname.split("/") if part not in ("", ".")]
     ups = 0
     while ups < len(parts) and parts[ups] == os.pardir:

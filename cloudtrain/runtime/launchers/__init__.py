@@ -1,1 +1,1 @@
-"""Starts the ranks of a host: by themselves, or with torchrun, mpirun, srun, Horovod or another project's launcher."""
+"""Starts the ranks of a host, directly or with torchrun, mpirun, srun, Horovod or another project's launcher."""

@@ -1,7 +1,7 @@
 """Launches with another project's launcher: one command on each host, which starts the ranks of that host.
 
-The command starts `cloudtrain.runtime.rank` in place of the script, as each rank. So the runtime watches the ranks as
-with every launcher, regardless of the agent.
+The command starts `cloudtrain.runtime.rank` as each rank, instead of the script. The runtime can therefore watch the
+ranks in the same way as those of any other launcher.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def agent_command(
     """The command line of the agent on the host of ``slot``.
 
     Args:
-        command: with placeholders.
+        command: the command line, with placeholders.
         hosts: the names of the hosts of the world.
         master: address and port of rank 0.
         run: the run folder of this host.
         python: the interpreter that has the job's requirements.
-        program_folders: the folders of the console scripts of the packages that it can import.
+        program_folders: the folders with the console scripts of the packages that ``python`` can import.
         rank_program: the path of `cloudtrain.runtime.rank`.
         one_machine: whether all hosts are on one machine.
 
     Raises:
         InvalidJob: the command cannot be parsed, or the installed Ray cannot run it.
-        PlatformError: its program is not installed.
+        PlatformError: the agent's program is not installed.
     """
     values = {
         "hosts": len(hosts),
@@ -85,13 +85,13 @@ def agent_command(
             hint=f"Add {preset or 'its package'} to requirements.txt, or use an image that has it.",
         )
     if os.path.dirname(path) in program_folders and _is_python(path):
-        return (python, path, *rest)  # its first line may name an interpreter without the job's requirements
+        return (python, path, *rest)  # its shebang may name an interpreter without the job's requirements
     return (path, *rest)
 
 
 def _is_python(path: str) -> bool:
     with open(path, "rb") as file:
-        start = file.read(300)  # pip begins with /bin/sh if the path of the interpreter is long
+        start = file.read(300)  # pip writes a shebang of /bin/sh if the path of the interpreter is long
     return start.startswith(b"#!") and b"python" in start
 
 

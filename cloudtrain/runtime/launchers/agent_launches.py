@@ -1,4 +1,4 @@
-"""Ranks that an agent starts: ``torchrun``, ``mpirun`` or its daemon, or another project's launcher."""
+"""Launches whose ranks an agent starts: ``torchrun``, ``mpirun`` or its daemon, or another project's launcher."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from cloudtrain.runtime.run_folder import (
 )
 
 VANISHED_SECONDS = 0.4
-"""Seconds that an agent may take to report the exit code of a rank that is gone. Shorter than the time for which the
-leader collects failures: a killed rank must not be reported after the ranks that failed because of it."""
+"""Seconds that an agent may take to report the exit code of a rank whose process has ended. Shorter than the time for
+which the leader collects failures: a killed rank must not be reported after the ranks that failed because of it."""
 
 COMMAND_SECONDS = 60.0
-"""Seconds that another project's launcher may take to end after its last rank. Then it is killed."""
+"""Seconds that another project's launcher may take to end after its last rank, before it is killed."""
 
 
 class AgentLaunch(Launch):
@@ -46,7 +46,7 @@ class AgentLaunch(Launch):
         super().__init__(plan, output)
         self._agent_output: BinaryIO
         self._gone: dict[int, float] = {}
-        """By global rank: when its process was first found to be gone, on the clock of `time.monotonic`."""
+        """By global rank: when its process was first found to have ended, on the clock of `time.monotonic`."""
 
     def _start_ranks(self) -> None:
         self._agent_output = self.output.add_launcher()
@@ -81,11 +81,11 @@ class AgentLaunch(Launch):
             self._spawn(self._tied(command), {**environment, **self._variables()}, output)
 
     def _tied(self, command: Sequence[str]) -> Sequence[str]:
-        """The command of a process that ends with this one."""
+        """The command that runs ``command`` in a process that ends with this one."""
         return (sys.executable, PARENT_DEATH_PROGRAM, *command)
 
     def _variables(self) -> dict[str, str]:
-        """Further variables of the agent."""
+        """Additional environment variables of the agent."""
         return {}
 
     @property
@@ -93,7 +93,7 @@ class AgentLaunch(Launch):
         return self.processes[0].poll() if self.processes else None
 
     def _code(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
-        """The exit code of a rank: as reported, else from the rank's record."""
+        """The exit code that the agent has reported for a rank, or else the one that can be derived."""
         if (
             not self.plan.restarts
             and record
@@ -122,13 +122,13 @@ class AgentLaunch(Launch):
             return None
         code = zombie_code(record.pid) if record.exit_code is None else record.exit_code
         if code is not None:
-            return code or None  # after a success, the agent is only slow: it knows how the process ended
+            return code or None  # after a success, the agent is only slow: it has the rank's exit status
         # The agent waits for other ranks to end. It reported the first failure before it ended the others.
         others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
         return -signal.SIGTERM if others_reported else -SIGKILL
 
     def _has_vanished(self, slot: RankSlot) -> bool:
-        """Whether the process of a rank is gone, and the agent has had its time to report that."""
+        """Whether the process of a rank has ended, and the agent has had enough time to report it."""
         gone = self._gone.get(slot.rank)
         return gone is not None and time.monotonic() - gone >= VANISHED_SECONDS
 
@@ -141,7 +141,7 @@ class AgentLaunch(Launch):
 
 
 class TorchrunLaunch(AgentLaunch):
-    """One ``torchrun``, which ends with this process itself: see `torchrun_agent`."""
+    """The ranks of one ``torchrun``, which itself ends with this process: see `torchrun_agent`."""
 
     def _tied(self, command: Sequence[str]) -> Sequence[str]:
         return command
@@ -153,10 +153,10 @@ class TorchrunLaunch(AgentLaunch):
 
 
 class MpirunLaunch(AgentLaunch):
-    """``mpirun`` or, in its place, ``srun``; on the other hosts the daemon that mpirun has requested."""
+    """The ranks of ``mpirun`` or, instead of it, ``srun``; on the other hosts, of the daemon that mpirun requested."""
 
     _session = ""
-    """The folder of the files of mpirun or its daemon."""
+    """The folder for the files of mpirun or its daemon."""
 
     def start_agent(self, command: Sequence[str]) -> None:
         super().start_agent(command)
@@ -168,8 +168,8 @@ class MpirunLaunch(AgentLaunch):
             close_ports(self.processes[0].pid, to_all=not self.plan.proxies_connect)
 
     def _variables(self) -> dict[str, str]:
-        # mpirun would put its files into a folder named after its process id, which a restarted container reuses,
-        # and leave them behind when killed
+        # by default, mpirun puts its files into a folder named after its process id, which a restarted container
+        # reuses, and does not remove them when it is killed
         if self.plan.session:
             os.makedirs(self.plan.session, exist_ok=True)
         temporary = self.plan.environment.get("TMPDIR") or None
@@ -199,7 +199,7 @@ class MpirunLaunch(AgentLaunch):
         if self.scripts_started and code >= 0 and not self.plan.command:
             code = (
                 128 + signal.SIGTERM
-            )  # mpirun ended it or is gone: a consequence of what the leader reports
+            )  # mpirun ended the daemon, or has ended: a consequence of the failure that the leader reports
         from cloudtrain.runtime.diagnose.ranks import diagnose_agent
 
         return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
@@ -211,7 +211,7 @@ class MpirunLaunch(AgentLaunch):
 
 
 class CommandLaunch(AgentLaunch):
-    """Another project's launcher, whose daemons this process adopts."""
+    """The ranks of another project's launcher, whose daemons this process adopts."""
 
     def __init__(self, plan: LaunchPlan, output: OutputMerger) -> None:
         super().__init__(plan, output)
@@ -229,7 +229,7 @@ class CommandLaunch(AgentLaunch):
         if record is None:
             return agent_code if self.plan.serves else None
         if agent_code is not None:
-            return record.exit_code  # None: the agent has left the rank behind, or took it along
+            return record.exit_code  # None: the rank still runs without the agent, or was killed with it
         if record.exit_code == 0 and self._has_vanished(slot):
             return 0
         return super()._unreported_code(slot, record, None)
@@ -268,7 +268,7 @@ class CommandLaunch(AgentLaunch):
         )
 
     def end_unstarted(self) -> None:
-        if not self.plan.serves:  # it may run programs that save something
+        if not self.plan.serves:  # an agent that serves may run programs that save something
             for process in self.processes:
                 with contextlib.suppress(ProcessLookupError):
                     signal_group(process.pid, signal.SIGTERM)
@@ -280,7 +280,7 @@ _LAUNCHES: dict[str, type[Launch]] = {
     "mpirun": MpirunLaunch,
     "agent": CommandLaunch,
 }
-"""By `LaunchPlan.agent`."""
+"""The class for each `LaunchPlan.agent`."""
 
 
 def make_launch(plan: LaunchPlan, output: OutputMerger) -> Launch:

@@ -1,10 +1,10 @@
-"""Ranks that another program started, mpirun, srun or another project's launcher: their place, and their parent.
+"""Checks the place of a rank that mpirun, srun or another project's launcher started, and runs it as a child.
 
 mpirun does not report how a rank ended until it has ended the other ranks; another launcher may report nothing at all.
 Therefore each rank is the child of a small process that writes the exit code to the run folder. Under mpirun, this
-process then keeps running: for mpirun, the rank is still alive, and the runtime decides about the consequences of a
-failure and the grace period of the other ranks. Under another launcher, it ends as the rank did, and it also ends the
-rank if the runtime ends: the launcher may put other processes between them.
+process then keeps running, so that mpirun considers the rank alive, and the runtime decides about the consequences of a
+failure and the grace period of the other ranks. Under another launcher, this process ends with the exit code or signal
+of the rank. It also ends the rank if the runtime ends, because the launcher may put other processes between them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZE = (SIZE, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANK = (LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 LOOK_SECONDS = 0.05
-"""With a runtime that is not an ancestor: how often a rank's parent looks for both."""
+"""The interval at which a rank's parent polls the rank and a runtime that is not its ancestor."""
 
 _MISFIT = "the command of distribution.agent does not fit the job"
 
@@ -39,7 +39,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 def attach_to_mpi(folder: str, environ: MutableMapping[str, str]) -> list[str]:
-    """Fork, and return the arguments of `cloudtrain.runtime.rank` in the child, with RANK and LOCAL_RANK set.
+    """Fork. In the child, set RANK and LOCAL_RANK, and return the arguments of `cloudtrain.runtime.rank`.
 
     Exits if MPI's world differs from the job's: several worlds of one rank would each train alone.
     """
@@ -86,12 +86,12 @@ def _number(environ: MutableMapping[str, str], names: tuple[str, ...]) -> int:
 
 
 def attach_to_agent(folder: str, environ: MutableMapping[str, str], added: list[str]) -> list[str]:
-    """Fork, and return the arguments of `cloudtrain.runtime.rank` in the child, with the variables of the rank set.
+    """Fork. In the child, set the variables of the rank, and return the arguments of `cloudtrain.runtime.rank`.
 
-    Exits if the launcher gave this process another place than the job did.
+    Exits if the launcher gave this process a different place than the job did.
 
     Args:
-        added: arguments that the launcher has added, such as DeepSpeed's ``--local_rank``. They come first.
+        added: arguments that the launcher has added, such as DeepSpeed's ``--local_rank``. They precede the script's.
     """
     local = int(environ.get("LOCAL_RANK", "0"))
     own = read_variables(folder, local)
@@ -114,14 +114,14 @@ def attach_to_agent(folder: str, environ: MutableMapping[str, str], added: list[
 
 
 def _refuse(folder: str, local: int, rank: int, why: str) -> NoReturn:
-    """Exit, and record the reason."""
+    """Record the reason, and exit."""
     RankRecord(os.getpid(), rank, 1, "SystemExit", why, time=steady.now()).write(folder, local)
     write_code(folder, local, 1)
     sys.exit(f"cloudtrain: {why}")
 
 
 def _fork() -> int:
-    """Continue in a child, which ends with its parent and gets its signals. Returns 0 there, else the child."""
+    """Continue in a child, which ends with its parent and gets its signals. Returns 0 there, else the child's pid."""
     child = 0
 
     def forward(number: int, _frame: object) -> None:
@@ -150,10 +150,11 @@ def _report(folder: str, local: int, status: int) -> int:
 
 
 def _stay_for_mpi(folder: str, local: int, child: int, runtime: int) -> NoReturn:
-    """Report how the rank ends. After a failure, stay until mpirun ends this process.
+    """Report the exit code of the rank. After a failure, wait until mpirun ends this process.
 
     Args:
-        runtime: the process of the runtime, if this one does not descend from it: then, end after it. 0: it does.
+        runtime: the process id of the runtime if this process does not descend from it, and has to end after it;
+            otherwise 0.
     """
     _, status = os.waitpid(child, 0) if not runtime else _wait_beside(child, runtime)
     for number in _FORWARDED:
@@ -168,7 +169,7 @@ def _stay_for_mpi(folder: str, local: int, child: int, runtime: int) -> NoReturn
 
 
 def _wait_beside(child: int, runtime: int) -> tuple[int, int]:
-    """The result of `os.waitpid` for the child, which is killed when the runtime has ended."""
+    """The result of `os.waitpid` for the child. Kills the child if the runtime has ended."""
     while True:
         done = os.waitpid(child, os.WNOHANG)
         if done[0]:
@@ -188,7 +189,7 @@ def _lives(process: int) -> bool:
 
 
 def _end_as_child(folder: str, local: int, child: int) -> NoReturn:
-    """Report how the rank ends, and end likewise."""
+    """Report the exit code of the rank, and end with the same exit code or signal."""
     import threading
 
     pipe = os.open(pipe_path(folder, local), os.O_WRONLY | os.O_NONBLOCK)
@@ -204,7 +205,7 @@ def _end_as_child(folder: str, local: int, child: int) -> NoReturn:
 
 
 def _end_with_runtime(pipe: int, child: int) -> None:
-    """Kill the rank once nothing reads its output: the runtime is gone."""
+    """Kill the rank when nothing reads its output any longer, because the runtime has ended."""
     import select
 
     waiter = select.poll()

@@ -1,4 +1,4 @@
-"""The variables and libraries that ranks need on the GPUs of their host, or without; hosts whose GPUs differ."""
+"""The variables and libraries that ranks need on their host's GPUs or CPUs, and a check for hosts whose GPUs differ."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cloudtrain.observe import steady
 
 COMPAT_FOLDER = Path("/usr/local/cuda/compat")
 _NOT_SUPPORTED = pattern(r"GeForce|TITAN")
-"""Models on which CUDA fails with these libraries (error 804). Without them it runs on every driver for its major
-version."""
+"""Models on which CUDA fails with the libraries in `COMPAT_FOLDER` (error 804). Without these libraries, CUDA runs on
+every driver for its major version."""
 _DRIVER_VERSIONS = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")
 
 
 def compatibility_folder(folder: Path = COMPAT_FOLDER, root: Path = Path("/")) -> str | None:
-    """The folder for ``LD_LIBRARY_PATH`` if its libraries are for a newer driver than this host's and its GPUs support
-    them; otherwise None."""
+    """The folder for ``LD_LIBRARY_PATH`` if its libraries are for a newer driver than this host's, and the host's GPUs
+    support them; otherwise None."""
     if any(_NOT_SUPPORTED.search(model) for model in _models(root)):
         return None
     brought = [_major(path.name) for path in folder.glob("libcuda.so.*.*")]
@@ -73,7 +73,7 @@ _SIZES = {
     "trn2": (3, 48),
     "trn2u": (48,),
 }
-"""The instances with EFA: families, and sizes in ``xlarge``."""
+"""The instance types with EFA: families, with their sizes in ``xlarge``."""
 
 _WITH_RDMA = (
     "p4d",
@@ -89,11 +89,12 @@ _WITH_RDMA = (
     "trn2",
     "trn2u",
 )
-"""Families whose adapter reads and writes the memory of the accelerators. Older libfabric does so only on request."""
+"""Families whose adapter reads and writes the accelerators' memory. Older versions of libfabric need a variable for
+that."""
 
 
 def efa_variables(instance_type: str | None) -> dict[str, str]:
-    """Defaults for the ranks on a host of this instance type, such as ``ml.p4d.24xlarge``; none without EFA."""
+    """Default variables for ranks on a host of this instance type, such as ``ml.p4d.24xlarge``; none without EFA."""
     match = re.fullmatch(r"(?:ml\.)?(?P<family>[a-z0-9-]+)\.(?P<size>\d+)xlarge", instance_type or "")
     if not match or int(match["size"]) not in _SIZES.get(match["family"], ()):
         return {}
@@ -124,13 +125,13 @@ ACCELERATORS = (
 def cpu_variables(ranks: int, gpus: int, accelerators: Sequence[str] = ACCELERATORS) -> dict[str, str]:
     """``ACCELERATE_USE_CPU`` for several ranks on hosts without accelerators.
 
-    Accelerate, and so the Trainer of Transformers, connects ranks on CPUs only on request. Otherwise, each rank is
-    rank 0 of 1, trains on all the data, and overwrites the files of the others.
+    Accelerate, and therefore the Trainer of Transformers, connects ranks on CPUs only if this variable is set.
+    Otherwise, each rank is rank 0 of 1, trains on all the data, and overwrites the files of the others.
 
     Args:
-        ranks: their number on all hosts.
-        gpus: NVIDIA's, those of this host that a rank would see.
-        accelerators: patterns of files, one of which a host with other accelerators has.
+        ranks: the number of ranks on all hosts.
+        gpus: the number of this host's NVIDIA GPUs that are visible to a rank.
+        accelerators: patterns of files that exist on hosts with other accelerators.
     """
     if ranks < 2 or gpus or any(glob.glob(pattern) for pattern in accelerators):
         return {}
@@ -138,13 +139,13 @@ def cpu_variables(ranks: int, gpus: int, accelerators: Sequence[str] = ACCELERAT
 
 
 def differing_gpus(found: Mapping[str, tuple[int, int]]) -> FailureReport | None:
-    """The report of hosts with different GPUs, which names them; None if their ranks can train together.
+    """A failure report if the hosts have different GPUs; None if their ranks can train together.
 
-    Some ranks would otherwise have no GPU while others wait for them in NCCL, or the hosts would disagree on the
-    number of ranks.
+    Without this check, some ranks would have no GPU while others wait for them in NCCL, or the hosts would disagree on
+    the number of ranks.
 
     Args:
-        found: GPUs and ranks of each host.
+        found: the numbers of GPUs and ranks of each host.
     """
     gpus = {count for count, _ in found.values()}
     ranks = {count for _, count in found.values()}

@@ -1,8 +1,8 @@
-"""Chooses the ``horovod`` that ranks import, and replaces ``horovodrun`` for the real one.
+"""Chooses the ``horovod`` that ranks import, and does the work of ``horovodrun`` for the real Horovod.
 
 The ranks of the real Horovod (0.28.1) on Gloo find one another through an HTTP server that comes with Horovod
 (``horovod.runner.http``). The leader runs it in the script's interpreter. If Horovod was built for MPI only, ``mpirun``
-takes its place.
+starts the ranks instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_SECONDS = 10.0
 
 _SERVER_MODULE = "cloudtrain.runtime.launchers.horovod_rendezvous"
 _NEUTRAL_FOLDER = "/"
-"""The working folder for Python's ``-c`` and ``-m``: in the code folder, a ``json.py`` would shadow the module."""
+"""The working folder for Python's ``-c`` and ``-m``. In the code folder, a ``json.py`` would shadow the module."""
 
 _FIND = """
 import importlib.util, json
@@ -41,12 +41,12 @@ print(json.dumps(list(spec.submodule_search_locations or ()) if spec else []))
 
 @dataclass(frozen=True)
 class HorovodChoice:
-    """The choice of rank 0's host for all hosts. Two implementations in one job would wait for each other forever."""
+    """Rank 0's host chooses for all hosts. Two implementations in one job would wait for each other forever."""
 
     alias: bool = False
-    """Whether ``import horovod`` imports cloudtrain's."""
+    """Whether ``import horovod`` imports cloudtrain's implementation."""
     controller: str = ""
-    """The controller of the real Horovod, if the ranks are launched for it: ``gloo``, ``mpi``."""
+    """The controller of the real Horovod, ``gloo`` or ``mpi``, if the ranks are launched for it; otherwise empty."""
     port: int = 0
     """The port of the rendezvous server on rank 0's host, for ``gloo``."""
 
@@ -55,7 +55,7 @@ class HorovodChoice:
         """Choose for an interpreter that has the job's requirements.
 
         Raises:
-            InvalidJob: the job requires the real Horovod, and it is not installed.
+            InvalidJob: the job requires the real Horovod, which is not installed.
         """
         if not launcher.is_horovod:
             return cls(alias=not _is_installed(python, environ))
@@ -81,10 +81,10 @@ def _is_installed(python: str, environ: Mapping[str, str]) -> bool:
 
 
 def find_horovod(python: str, environ: Mapping[str, str]) -> str:
-    """The controller of this interpreter's real Horovod: "gloo", "mpi" (built without Gloo), "" (not installed).
+    """The controller of this interpreter's real Horovod: "gloo", "mpi" (built without Gloo), or "" (not installed).
 
     ``horovod.torch.gloo_built()`` would answer this too, but only after importing the framework, which takes seconds.
-    This searches Horovod's libraries instead: only Gloo's part contains the name of the rendezvous variable.
+    This function searches Horovod's libraries instead: only the code for Gloo contains the rendezvous variable's name.
     """
     found = subprocess.run(
         [python, "-c", _FIND], cwd=_NEUTRAL_FOLDER, env=dict(environ), stdout=subprocess.PIPE, check=True
@@ -111,7 +111,7 @@ def start_rendezvous(
 
     Args:
         python: the interpreter that has the real Horovod.
-        environment: the job's; its PYTHONPATH includes cloudtrain.
+        environment: the environment of the job, whose PYTHONPATH includes cloudtrain.
         loopback: whether all hosts are on this machine. Otherwise, it listens on all interfaces.
 
     Raises:
@@ -127,7 +127,7 @@ def start_rendezvous(
                 **environment,
                 RUNTIME_PID: str(os.getpid()),
                 "PYTHONUNBUFFERED": "1",
-            },  # the traceback comes last, after what is printed
+            },  # so that the traceback follows all other output
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -3,7 +3,7 @@
     python -m cloudtrain.runtime.launchers.horovod_rendezvous HOST:RANKS,HOST:RANKS LOOPBACK DESCRIPTOR
 
 Listens on 127.0.0.1 if LOOPBACK is 1, else on all interfaces. Writes its port to the descriptor, and serves until its
-parent ends. Horovod's ranks cannot authenticate, so it accepts requests from the addresses of the job's hosts only.
+parent ends. Horovod's ranks cannot authenticate, so the server accepts requests only from addresses of the job's hosts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LOOK_UP_SECONDS = 0.2
 
 
 def addresses(hosts: Iterable[str]) -> set[str]:
-    """The addresses of hosts, and the loopback addresses, over which ranks of this host may connect."""
+    """The addresses of the hosts, and the loopback addresses, because ranks of this host may use them to connect."""
     found = {"127.0.0.1", "127.0.1.1"}
     for host in hosts:
         try:
             found.update(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET))
         except OSError:
-            continue  # it is not up yet: a later lookup finds it
+            continue  # the host is not up yet: a later lookup finds it
     return found
 
 
@@ -61,7 +61,7 @@ def main(hosts: str, loopback: bool, descriptor: int) -> None:
     server = Server(("127.0.0.1" if loopback else "", 0), RendezvousHandler, 0)
     server.init(get_host_assignments(parsed, sum(host.slots for host in parsed)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # discard its messages about ranks that have ended
+    # discard the server's messages about ranks that have ended
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)

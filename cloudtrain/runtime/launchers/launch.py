@@ -1,7 +1,7 @@
-"""Starts the ranks of one host and reports how each of them ended.
+"""Starts the ranks of one host and reports the exit code of each.
 
 This process starts them itself (launchers ``single`` and ``processes``), or an agent does: see `agent_launches`. In
-every case a rank runs `cloudtrain.runtime.rank` and is watched in the same way.
+both cases, a rank runs `cloudtrain.runtime.rank` and is watched in the same way.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ LINGER_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class RankStart:
-    """How a rank starts, where ranks run different programs."""
+    """The command and environment of one rank. They differ between ranks that run different programs."""
 
     command: tuple[str, ...]
     arguments: tuple[str, ...]
-    """Those of `cloudtrain.runtime.rank`."""
+    """The arguments of `cloudtrain.runtime.rank`."""
     environment: Mapping[str, str]
     cwd: Path
     signals_group: bool
 
     def variables_beside(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The variables that differ from those of ``environment``."""
+        """The variables whose values differ from those in ``environment``."""
         return {name: value for name, value in self.environment.items() if environment.get(name) != value}
 
 
@@ -75,16 +75,16 @@ class LaunchPlan:
     cwd: Path
     run: Path
     agent: str = ""
-    """The program that starts the ranks: ``torchrun``, ``mpirun``, ``agent`` for one of another project, or empty for
-    the runtime itself."""
+    """The program that starts the ranks: ``torchrun``, ``mpirun``, ``agent`` for another project's launcher, or empty
+    for the runtime itself."""
     rank_arguments: tuple[str, ...] = ()
     """The arguments of `cloudtrain.runtime.rank`, for ranks to which the agent does not pass them."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Scripts on the agent's PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
-    """Whether SIGTERM and SIGINT go to the rank's whole process group: a shell does not forward it."""
+    """Whether to send SIGTERM and SIGINT to the rank's whole process group, because a shell does not forward them."""
     session: str = ""
-    """The folder for the files of mpirun and its daemons; empty: a temporary folder."""
+    """The folder for the files of mpirun and its daemons; empty for a temporary folder."""
     hosts: int = 1
     """The number of hosts in the world."""
     server: tuple[str, ...] = ()
@@ -93,24 +93,24 @@ class LaunchPlan:
     hostfile: str = ""
     """The content of the hostfile, for launchers and libraries of other projects."""
     agent_variables: tuple[Mapping[str, str], ...] = ()
-    """With an agent: variables of each rank that the agent does not set. The ranks read them from the run folder."""
+    """The variables of each rank that an agent does not set. The ranks read them from the run folder."""
     serves: bool = False
-    """Whether the agent of this host starts no rank, and serves that of the first host until it ends."""
+    """Whether this host's agent starts no rank, but serves the rank of the first host until that rank ends."""
     stored_command: tuple[str, ...] = ()
-    """The command of a rank that does not descend from this process, and reads it from the run folder: see `srun`."""
+    """The command of ranks that do not descend from this process and read it from the run folder: see `srun_rank`."""
     proxies_connect: bool = False
     """Whether a proxy on the host of mpirun connects to it to start the ranks there, as MPICH's does."""
     starts: tuple[RankStart, ...] = ()
     """For each slot, if the ranks run different programs; () otherwise."""
     restarts: bool = False
-    """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
+    """Whether the agent may restart ranks. If so, a rank has ended only when the agent reports it."""
 
     @property
     def programs_folder(self) -> Path:
         return self.run / PROGRAMS
 
     def start_of(self, slot: RankSlot) -> RankStart:
-        """How a rank of this host starts."""
+        """The command and environment of a rank of this host."""
         if self.starts:
             return self.starts[slot.local_rank]
         return RankStart(self.command, self.rank_arguments, self.environment, self.cwd, self.signals_group)
@@ -125,17 +125,17 @@ class Launch:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     server: subprocess.Popen[bytes] | None = None
     exits: dict[int, RankExit] = field(default_factory=dict)
-    """By global rank."""
+    """The exits of ranks, by global rank."""
     deaths: dict[int, float] = field(default_factory=dict)
-    """By global rank: when it died, in seconds since the epoch, if an agent started it."""
+    """By global rank, if an agent started it: the time of its death, in seconds since the epoch."""
     _failed: dict[int, float] = field(default_factory=dict)
     """By global rank: when its script was first found to have failed, on the clock of `time.monotonic`."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
-    """Pairs of process id and signal. A restarted rank is signalled again."""
+    """Pairs of process id and signal, so that a restarted rank gets the signal too."""
     killed_at: float | None = None
-    """When the ranks were killed first, on the clock of `time.monotonic`."""
+    """When the ranks were first killed, on the clock of `time.monotonic`."""
     _records: dict[int, tuple[tuple[int, ...], RankRecord | None]] = field(default_factory=dict)
-    """By local rank: the state of the file, and the record read from it."""
+    """By local rank: the signature of the file, and the record read from it."""
 
     def start(self) -> None:
         """Raises OSError if the command cannot be started."""
@@ -156,7 +156,7 @@ class Launch:
 
     def _start_ranks(self) -> None:
         for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
-            # the rank opens its pipe itself; this also captures errors before that
+            # the rank opens its pipe itself; passing the pipe as its output also captures errors before that
             start = self.plan.start_of(slot)
             with open(pipe_path(str(self.plan.run), slot.local_rank), "wb") as pipe:
                 self._spawn(start.command, {**start.environment, **environment}, pipe, start.cwd)
@@ -192,7 +192,7 @@ class Launch:
     def poll(self) -> list[RankExit]:
         """The ranks that have ended since the last call."""
         new = []
-        # before the ranks: once the agent has ended, every exit code that it reports is written
+        # query the agent before the ranks: after it has ended, all exit codes that it reports have been written
         agent_code = self.agent_code
         for slot in self.plan.slots:
             if slot.rank in self.exits:
@@ -233,7 +233,7 @@ class Launch:
                 known = self._records[local] = (state, RankRecord.read(folder, local))
         except FileNotFoundError:
             return None
-        except OSError:  # a shared folder that does not answer: the next call tries again
+        except OSError:  # a shared folder does not respond; the next call tries again
             pass
         return known[1] if known else None
 
@@ -243,15 +243,15 @@ class Launch:
         return None
 
     def agent_report(self, host: str, memory_kills: int = 0) -> FailureReport | None:
-        """The report of an agent that ended before all of its ranks; None otherwise."""
+        """A failure report if the agent ended before all of its ranks; None otherwise."""
         return None
 
     def report_without_ranks(self, rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
-        """The report of an agent that ``python`` cannot run; None for any other end."""
+        """A failure report if ``python`` cannot run the agent; None otherwise."""
         return None
 
     def server_report(self, host: str) -> FailureReport | None:
-        """The report of a parameter server that ended before the ranks; None otherwise."""
+        """A failure report if the parameter server ended before the ranks; None otherwise."""
         code = self.server.poll() if self.server else None
         if code is None or len(self.exits) == len(self.plan.slots):
             return None
@@ -261,7 +261,7 @@ class Launch:
 
     @property
     def completed(self) -> bool:
-        """Whether all ranks have exited with 0, and none of them because a signal handler ended its script."""
+        """Whether all ranks have exited with 0, and no signal handler has ended a script early."""
         return len(self.exits) == len(self.plan.slots) and not any(
             rank_exit.exit_code or (rank_exit.record and rank_exit.record.left_on_signal)
             for rank_exit in self.exits.values()
@@ -269,7 +269,7 @@ class Launch:
 
     @property
     def is_held(self) -> bool:
-        """Whether SIGKILL has not ended the ranks: the kernel holds on to one, and nothing waits for it any longer."""
+        """Whether a rank has not ended in time after SIGKILL, because the kernel holds it: stop waiting for it."""
         return self.killed_at is not None and time.monotonic() > self.killed_at + KILLED_SECONDS
 
     @property
@@ -311,16 +311,16 @@ class Launch:
                     os.kill(record.pid, number)
 
     def end_unstarted(self) -> None:
-        """End ranks of which none has reached its script: there is nothing to save."""
+        """End the ranks before any of them has reached its script, so that there is nothing to save."""
         self.kill()
 
     def kill(self) -> None:
-        """Kill the ranks, everything that they started, and the agent. Nothing is started afterwards."""
+        """Kill the ranks, everything that they started, and the agent. No process is started afterwards."""
         if self.killed_at is None:
             self.killed_at = time.monotonic()
         for slot in self.plan.slots:
             record = self.record(slot)
-            # if the rank has ended, a process with its id is another one
+            # if the rank has ended, a living process with its id is a different one
             if record is not None and not (slot.rank in self.exits and process_lives(record.pid)):
                 _kill_group(record.pid)
         started = [*self.processes, *([self.server] if self.server else [])]
@@ -333,7 +333,7 @@ class Launch:
                 process.wait(max(deadline - time.monotonic(), 0))
 
     def clean_up(self) -> None:
-        """Remove files of the agent, and spare files, after everything has ended."""
+        """Remove files of the agent, and spare files, after all processes have ended."""
         with contextlib.suppress(OSError):
             for spare in self.plan.run.glob("*.spare-*"):
                 spare.unlink(missing_ok=True)
@@ -347,7 +347,7 @@ class Launch:
 
 
 def process_lives(pid: int) -> bool:
-    """Whether a process runs. A zombie (proc(5)) does not."""
+    """Whether a process exists and is not a zombie (proc(5))."""
     try:
         state = stat_fields(pid)[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -356,7 +356,7 @@ def process_lives(pid: int) -> bool:
 
 
 def zombie_code(pid: int) -> int | None:
-    """The exit code of a process that has ended, and whose parent has not asked for it; None if that is not known."""
+    """The exit code of a zombie: a process that has ended, but whose parent has not waited for it. Otherwise, None."""
     with contextlib.suppress(OSError, LookupError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if fields[0] == "Z":

@@ -49,7 +49,7 @@ from cloudtrain.runtime.run_folder import (
 )
 
 TIMELINE = "timeline/timeline.json"
-"""Where the ranks of a job record their timelines, below ``output/data/``."""
+"""The path of the ranks' timelines, below ``output/data/``."""
 LONGEST_VARIABLE = 128 * 1024
 """The longest variable that Linux passes to a process, in bytes, including the final zero (MAX_ARG_STRLEN)."""
 
@@ -72,7 +72,7 @@ def make_launch_plan(
         python: the interpreter that has the job's requirements.
         master: address and port of rank 0.
         horovod: the leader's choice.
-        ports: those of the world's first host.
+        ports: the ports of the world's first host.
         mlflow_runs: see `tracker_variables`.
 
     Raises:
@@ -89,7 +89,7 @@ def make_launch_plan(
         master = ("127.0.0.1", master[1])  # this host's world has no other hosts
     ranks_on_machine = len(slots) * config.settings.hosts_on_machine
     if ranks_on_machine > 1:
-        # otherwise, libraries would start a thread per processor in every rank
+        # by default, libraries start one thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
     is_single = config.launcher.is_none
     if not is_single:
@@ -151,13 +151,13 @@ def make_launch_plan(
 
 
 def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
-    """As many as GPUs or, without any, Neuron cores, unless the job sets another number."""
+    """The job's setting; by default, the number of GPUs or, without any, of Neuron cores."""
     accelerators = gpu_count(environ) or neuron_core_count(config.host.instance_type, environ)
     return config.launcher.ranks_on_host(accelerators)
 
 
 def _is_alone(config: HostConfig) -> bool:
-    """Whether the script runs as plain ``python train.py`` does: once, and not as a part of a world."""
+    """Whether the script runs as with plain ``python train.py``: once, and not as part of a world."""
     return config.launcher.is_none and config.host_in_world.count == 1
 
 
@@ -171,7 +171,7 @@ def network_interface(config: HostConfig) -> str:
 
 
 def _lost_in_shells(environment: Mapping[str, str], config: HostConfig) -> dict[str, str]:
-    """Variables whose names a shell drops, such as ``SM_HP_LEARNING-RATE``; no secrets.
+    """Variables whose names a shell drops, such as ``SM_HP_LEARNING-RATE``, except secrets.
 
     mpirun's daemons, and some launchers, are started by a shell.
     """
@@ -184,7 +184,7 @@ def _lost_in_shells(environment: Mapping[str, str], config: HostConfig) -> dict[
 
 
 def _entry(config: HostConfig) -> list[str]:
-    """The entry point as `cloudtrain.runtime.rank` takes it."""
+    """The entry point, as arguments of `cloudtrain.runtime.rank`."""
     path = config.paths.code / config.entry_point
     if path.is_file():
         if path.suffix == ".py":
@@ -238,7 +238,7 @@ def _environment(
         **without_empty(
             {**inherited, **outer_step(inherited)} if _is_alone(config) else without_outer_step(inherited)
         ),
-        # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
+        # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, only the others are set
         **{
             name: value
             for name, value in script_variables.items()
@@ -270,15 +270,15 @@ def _environment(
 
 
 def program_folders(config: HostConfig, python: str) -> list[str]:
-    """The folders of the programs of the packages that ``python`` can import: those of requirements, then others."""
+    """The folders with console scripts of packages that ``python`` can import; the job's requirements come first."""
     return [os.path.dirname(python), *filter(None, [os.path.dirname(config.settings.python)])]
 
 
 def library_path(config: HostConfig, environ: Mapping[str, str], *, alias: bool = False) -> str:
-    """The PYTHONPATH of ``environ``, and cloudtrain's folder if the interpreter would not find it otherwise.
+    """The PYTHONPATH of ``environ``, with cloudtrain's folder unless the interpreter finds it without that.
 
     Args:
-        alias: put cloudtrain's ``horovod`` before any other.
+        alias: whether to put cloudtrain's ``horovod`` before any other.
     """
     paths = list(filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)))
     library = config.library
@@ -300,7 +300,7 @@ def show_command(plan: LaunchPlan) -> str:
 def rank_environments(
     config: HostConfig, slots: Sequence[RankSlot], master: tuple[str, int]
 ) -> list[dict[str, str]]:
-    """For each rank, the variables that its launcher sets: those of torchrun, or our own without a launcher."""
+    """For each rank, the variables that its launcher sets: torchrun's, or cloudtrain's own without a launcher."""
     if config.launcher.has_one_rank:
         return [RankSlot(0, 0, 1, 1, 0, 1).variables(CLOUDTRAIN) for _ in slots]
     if config.launcher.is_none:
@@ -351,7 +351,7 @@ def tracker_environments(
         variables = tracker_variables(
             config.job_name, config.run_id, part, config.settings.attempt, mlflow_runs
         )
-        if environ.get("WANDB_MODE") == "offline":  # it makes a folder `wandb` there
+        if environ.get("WANDB_MODE") == "offline":  # W&B writes runs to a folder `wandb` there
             variables["WANDB_DIR"] = str(
                 config.paths.output if config.settings.output_uri else config.paths.output_data
             )

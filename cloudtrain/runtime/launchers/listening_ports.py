@@ -1,13 +1,13 @@
 """Closes ports that TensorFlow and mpirun open on all interfaces.
 
-TensorFlow's server of a process listens on all interfaces, regardless of its address, and executes functions that it
-receives: it is bound to the loopback interface if its address is there.
+The TensorFlow server in a process listens on all interfaces, regardless of its address, and executes functions that it
+receives. Its socket is therefore bound to the loopback interface if its address is a loopback address.
 
 Open MPI's daemons (ORTE, PRRTE) listen on all interfaces, regardless of their settings, and execute the commands of
-anyone who connects. With one host, no daemon ever connects: the kernel can drop what arrives. mpirun itself would
-fail without the socket. To MPICH's mpirun, its own proxy connects: its port is closed to other machines only.
+anyone who connects. With one host, no daemon ever connects, so the kernel may drop all packets; without the socket,
+mpirun itself would fail. The port of MPICH's mpirun is closed only to other machines, because its own proxy connects.
 
-This needs Linux 5.7. For mpirun, it is impossible where a container's profile forbids pidfd_getfd(2): see
+This requires Linux 5.7. For mpirun, it is impossible in containers whose profile forbids pidfd_getfd(2): see
 docs/security.md.
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 TABLE = "/proc/{}/net/{}"
-"""The sockets that a process sees (proc(5))."""
+"""The table of the sockets in a process's network namespace (proc(5))."""
 LISTENING = "0A"
-"""The state of a listening socket there."""
+"""The state of a listening socket in that table."""
 SO_ATTACH_FILTER, SO_BINDTODEVICE = 26, 25
 
 TASK_POLL_SECONDS = 0.02
 OFTEN_SECONDS = 120.0
-"""Seconds after which a process looks for the port of its task less often."""
+"""Seconds after which a process polls less often for the port of its task."""
 MPIRUN_SECONDS = 20.0
-"""How long mpirun may take to open its port."""
+"""The time that mpirun may take to open its port."""
 SECOND_PORT_SECONDS = 1.0
-"""How long to look for the IPv6 port after the first one, for IPv4, was found."""
+"""The time to wait for the IPv6 port after the first port, for IPv4, was found."""
 MPIRUN_POLL_SECONDS = 0.002
 
 
@@ -57,7 +57,10 @@ def listeners(process: int | str, port: int | None = None) -> Iterator[int]:
 
 
 def keep_on_loopback(environ: Mapping[str, str]) -> None:
-    """Watch, in a thread, for the socket of this process's task in ``TF_CONFIG``. Needs Linux 5.7."""
+    """Wait, in a thread, for the socket of this process's task in ``TF_CONFIG``, and bind it to the loopback interface.
+
+    Requires Linux 5.7.
+    """
     import json
     import threading
 
@@ -65,7 +68,7 @@ def keep_on_loopback(environ: Mapping[str, str]) -> None:
         config = json.loads(environ["TF_CONFIG"])
         host, _, port = config["cluster"][config["task"]["type"]][config["task"]["index"]].rpartition(":")
     except (KeyError, IndexError, ValueError, TypeError, AttributeError):
-        return  # none, or one that the user has set
+        return  # there is no TF_CONFIG, or the user has set one
     if host == "127.0.0.1" and os.path.exists("/proc/self/net/tcp"):
         threading.Thread(target=_watch_task, args=(int(port),), name="tensorflow-port", daemon=True).start()
 
@@ -85,7 +88,7 @@ def close_ports(pid: int, *, to_all: bool = True) -> None:
     """Close the ports that process ``pid`` opens on all interfaces, in a thread that waits for them.
 
     Args:
-        to_all: also to this machine. Otherwise, to other machines.
+        to_all: whether to close them to this machine too, and not only to others.
     """
     if os.path.exists(TABLE.format(pid, "tcp")):
         import threading
@@ -116,7 +119,7 @@ def _close(pid: int, descriptor: int, to_all: bool) -> None:
     with socket.socket(fileno=copy_descriptor(pid, descriptor)) as listener:
         listener.setsockopt(
             socket.SOL_SOCKET, SO_BINDTODEVICE, b"lo"
-        )  # ss shows it, and it is enough to keep other machines out
+        )  # ss shows this, and it suffices to keep other machines out
         if not to_all:
             return
         drop_all = struct.pack("HBBI", 0x06, 0, 0, 0)  # bpf(4): return 0, accept nothing

@@ -18,16 +18,16 @@ JOBS_OWN = frozenset(
         *("-H", "-host", "-hostfile", "-machinefile", "-default-hostfile", "-nolocal"),
     )
 )
-"""Options for hosts and numbers of ranks, which the job determines. Written with one dash, like `_plain`."""
+"""Options for hosts and numbers of ranks, which the job determines, with one dash, as from `_plain`."""
 
 _SHORT = frozenset(("-np", "-mca", "-gmca", "-tune", "-am"))
-"""Every version accepts them with one dash."""
+"""Options that every version accepts with one dash."""
 
 _DROPPED = frozenset(("-q", "-quiet"))
-"""Open MPI 5 does not have them, and does not need them."""
+"""Options that Open MPI 5 neither has nor needs."""
 
 _PARAMETERS = {"-mca": 2, "-gmca": 2, "-prtemca": 2, "-pmixmca": 2}
-"""Options with a name and a value."""
+"""Options whose two arguments are the name and the value of a parameter."""
 
 _RENAMED = {
     "hwloc_base_binding_policy": "hwloc_default_binding_policy",
@@ -41,13 +41,13 @@ _BTL_RENAMED = ("btl_vader_", "btl_sm_")
 
 
 _SAME = frozenset(("-bind-to", "-map-by", "-membind"))
-"""Options with one value that both have."""
+"""Options with one value that Open MPI and hydra share."""
 _DEFAULTS = frozenset((("-bind-to", "none"), ("-map-by", "slot")))
-"""hydra does the same without them; it does not know ``slot``."""
+"""Options that request hydra's default behaviour. hydra does not support ``slot``."""
 _DROPPED_BY_MPICH = frozenset(
     ("-verbose", "-v", "-q", "-quiet", "-allow-run-as-root", "-oversubscribe", "-tag-output")
 )
-"""Options of Open MPI that hydra does not have, and does not need."""
+"""Options of Open MPI that hydra neither has nor needs."""
 _OF_OPEN_MPI = frozenset(("-mca", "-gmca", "-prtemca", "-pmixmca"))
 
 
@@ -104,7 +104,7 @@ def for_version(options: list[str], version: int) -> list[str]:
 
 
 def for_mpich(options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Options of Open MPI as those of hydra. Raises InvalidJob.
+    """Translate options of Open MPI to options of hydra. Raises InvalidJob.
 
     >>> for_mpich(["-x", "A=1", "--bind-to", "core", "-map-by", "slot"], {})
     ['-genv', 'A', '1', '-bind-to', 'core']

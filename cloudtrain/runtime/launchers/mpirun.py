@@ -1,9 +1,9 @@
 """Launches with ``mpirun`` of Open MPI 4 or 5, or of MPICH, on any number of hosts, without ssh.
 
 mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the command
-of a daemon (with MPICH, of hydra's proxy). cloudtrain's remote shell (`remote_shell`) asks the runtime of that host to
-start it. The ranks of a host thus descend from its runtime, have its environment, and end with it. MPICH's mpirun waits
-for all ranks after one has failed: the runtime does not, and ends them.
+of a daemon (with MPICH, of hydra's proxy). cloudtrain's remote shell (`remote_shell`) requests the runtime of that host
+to start it. The ranks of a host thus descend from its runtime, have its environment, and end with it. After a rank has
+failed, MPICH's mpirun waits for all others, but the runtime ends them.
 
 mpirun receives the job's settings as environment variables, which options on its command line override.
 """
@@ -30,10 +30,10 @@ REMOTE_SHELL = "cloudtrain-remote-shell"
 SRUN_RANK = "cloudtrain.runtime.launchers.srun_rank"
 DEFAULT_TMPDIR = "/tmp"
 _NODE = "cloudtrain-"
-"""Node names are never resolved: ``cloudtrain-1`` is the second host of the world."""
+"""The prefix of node names, which are never resolved: ``cloudtrain-1`` is the second host of the world."""
 
 _NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
-"""The hosts are those of the job, even inside a cluster's allocation."""
+"""Excludes detection of hosts by schedulers, so that the hosts are the job's even inside a cluster's allocation."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Program:
     command: Sequence[str]
     """Starts `cloudtrain.runtime.rank`, without arguments."""
     variables: Mapping[str, str]
-    """For its ranks only."""
+    """Variables of this program's ranks only."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class Mpirun:
         remote_shell: str,
         programs: Sequence[Program] = (),
     ) -> tuple[str, ...]:
-        """The command line of mpirun. The ranks receive the rest from the runtimes of their hosts.
+        """The command line of mpirun. The ranks receive all other settings from the runtimes of their hosts.
 
         Args:
             slot: any slot of this host.
             rank_command: starts `cloudtrain.runtime.rank`, without arguments.
-            environment: of the ranks. mpirun and its daemons must not change PATH and TMPDIR for the ranks.
+            environment: the ranks' environment, whose PATH and TMPDIR mpirun and its daemons must not change.
             remote_shell: the path of the program that mpirun calls like ssh.
-            programs: in place of ``rank_command``, if there are several.
+            programs: the programs to run instead of ``rank_command``, if there are several.
 
         Raises InvalidJob if an option is wrong.
         """
@@ -117,7 +117,7 @@ class Mpirun:
             self.path,
             "--leave-session-attached",  # otherwise, the end of a daemon goes unnoticed
         ]
-        # a variable that one program sets would change its value for the next ones too
+        # set these for every program, because a variable that one program sets applies to the following ones too
         names = {
             "PATH",
             "TMPDIR",
@@ -154,7 +154,7 @@ class Mpirun:
                 "-launcher-exec",
                 remote_shell,
             ),  # also inside an allocation
-            *("-localhost", environment["MASTER_ADDR"]),  # where its proxies on other hosts find it
+            *("-localhost", environment["MASTER_ADDR"]),  # its proxies on other hosts connect to it
             *("-hosts", ",".join(f"{node}:{slot.local_size}" for node in nodes)),
             "-genvnone",  # otherwise, ranks would have the environment of the first host
             *("-genv", "PATH", environment["PATH"]),
@@ -203,7 +203,7 @@ def remote_shell(run: str) -> str:
 def session_folder(run: str) -> str:
     """The folder for the files of mpirun, its daemons and MPI: in the run folder of the host, removed with the job.
 
-    Empty if that is on a network file system, because MPI shares memory through some of the files.
+    Empty if the run folder is on a network file system, because MPI shares memory through some of the files.
     """
     return "" if is_on_network(run) else f"{run}/mpi"
 
@@ -214,7 +214,7 @@ def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: 
     Args:
         slot: any slot of this host.
         session: see `session_folder`.
-        interface: the network for traffic between ranks. On others, such as docker0, MPI could hang.
+        interface: the network interface for traffic between ranks. On others, such as docker0, MPI could hang.
     """
     values = {
         # Open MPI 4: ORTE
@@ -247,17 +247,17 @@ def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: 
             {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo"}
             if interface == "lo"
             else {}
-        ),  # of MPICH: on one machine, ranks listen on the loopback interface only
+        ),  # for MPICH: on one machine, ranks listen on the loopback interface only
     }
     if interface in (name for _, name in socket.if_nameindex()):
         values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface
         if interface != "lo":  # PRRTE does not accept it
             values["PRTE_MCA_prte_if_include"] = interface
     if slot.host_count == 1:
-        # they would listen on other interfaces, and are not needed
+        # these components would listen on other interfaces, and are not needed
         values["OMPI_MCA_btl"] = "^openib,tcp,ofi,uct"
         values["OMPI_MCA_osc"] = "^ucx"
-        # Files in /dev/shm would survive a kill. With several hosts, mpirun would pass on its own folder to all of them
+        # files in /dev/shm would survive a kill; with several hosts, mpirun would pass its own folder on to all of them
         for part in ("btl_sm", "btl_vader", "osc_sm", "osc_rdma") if session else ():
             values[f"OMPI_MCA_{part}_backing_directory"] = session
     if hosts_on_machine > 1:

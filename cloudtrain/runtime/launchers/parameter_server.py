@@ -19,7 +19,7 @@ from cloudtrain.runtime.parent_death import die_with_runtime
 def main() -> None:
     die_with_runtime()
     keep_on_loopback(os.environ)
-    sys.path[:1] = []  # the folder of this file has modules with names that are also those of packages
+    sys.path[:1] = []  # modules in the folder of this file have the same names as some packages
     import tensorflow  # type: ignore[import-not-found,unused-ignore]
 
     tf: Any = tensorflow

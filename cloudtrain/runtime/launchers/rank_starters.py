@@ -19,17 +19,17 @@ from cloudtrain.runtime.run_folder import PROGRAMS, RANK_FILE, STORED_COMMAND, T
 
 @dataclass(frozen=True)
 class RanksOfHost:
-    """The ranks that this host is to start, however they start."""
+    """The ranks that this host is to start, by any `RankStarter`."""
 
     config: HostConfig
     python: str
     """The interpreter that has the job's requirements."""
     program_folders: list[str]
-    """The folders of the programs that the packages of ``python`` brought."""
+    """The folders with console scripts of packages that ``python`` can import."""
     master: tuple[str, int]
     """Address and port of rank 0."""
     ports: WorldPorts
-    """Those of the world's first host."""
+    """The ports of the world's first host."""
     interface: str
     """The network interface for traffic between ranks."""
     horovod: HorovodChoice
@@ -40,8 +40,9 @@ class RanksOfHost:
     environment: dict[str, str]
     """The variables that all ranks have."""
     rank_environments: list[dict[str, str]]
-    """The variables of each rank, of which those named in ``place`` state its place."""
+    """The variables of each rank, including those that state its place."""
     place: frozenset[str]
+    """The names of the variables that state a rank's place."""
     rank_arguments: tuple[str, ...]
     """The arguments of `cloudtrain.runtime.rank`: the entry point and its own."""
 
@@ -57,7 +58,7 @@ class RanksOfHost:
 
 @dataclass(frozen=True)
 class HostStart:
-    """How they start: see the fields of these names in `launch.LaunchPlan`."""
+    """The command and environment that start the ranks: see the fields with these names in `launch.LaunchPlan`."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -69,19 +70,19 @@ class HostStart:
 
 
 class RankStarter(ABC):
-    """One way to start the ranks of a host."""
+    """A way to start the ranks of a host."""
 
     name = ""
-    """The program, as in `launch.LaunchPlan.agent`."""
+    """The name of the program, as in `launch.LaunchPlan.agent`."""
     passes_variables = False
-    """Whether each rank inherits its own variables. Otherwise, it reads them from the run folder."""
+    """Whether each rank inherits its variables. Otherwise, it reads them from the run folder."""
 
     @abstractmethod
     def start(self, ranks: RanksOfHost) -> HostStart:
-        """The command of this host.
+        """The command and environment of this host.
 
         Raises:
-            InvalidJob: it cannot start this entry point, or the options of the job are invalid.
+            InvalidJob: the program cannot start this entry point, or the options of the job are invalid.
             PlatformError: the program is not installed.
         """
 
@@ -112,26 +113,26 @@ class Torchrun(RankStarter):
                 f"torch_distributed starts Python scripts, not {config.entry_point}",
                 hint='Use distribution={"processes": {}} for other programs.',
             )
-        # the job's grace period instead of torchrun's 30 s for the other ranks after one has failed
+        # after one rank has failed, the others have the job's grace period instead of torchrun's 30 s
         ranks.environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(config.settings.stop_grace)))
         address, port = ranks.master
         restarts = config.launcher.max_restarts
         command = (
             *(ranks.python, f"{config.library}/{TORCHRUN_FILE}"),
-            # with underscores: PyTorch 1 has no other spelling
+            # with underscores, the only spelling that PyTorch 1 accepts
             *(f"--nnodes={slot.host_count}", f"--nproc_per_node={slot.local_size}"),
             *(f"--node_rank={slot.host_rank}", f"--master_addr={address}", f"--master_port={port}"),
             f"--max_restarts={restarts}",
             "--monitor_interval=0.1",  # as in PyTorch 2; PyTorch 1 would notice the end of a rank after 5 s
             f"--log_dir={config.paths.run}/torchrun",  # by default, a folder in /tmp that survives a kill
-            # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
+            # stored, because torchrun would parse an argument of the script such as --rdzv as its own --rdzv-id
             *(ranks.rank_command[1], STORED_COMMAND),
         )
         return HostStart(command, ranks.environment, restarts=restarts > 0)
 
 
 class Mpirun(RankStarter):
-    """``mpirun`` on the first host; its daemons on the others, whose command it sends later."""
+    """``mpirun`` on the first host; on the others, its daemons, whose command it sends later."""
 
     name = "mpirun"
 
@@ -155,7 +156,7 @@ class Mpirun(RankStarter):
         return replace(start, command=tuple(command), proxies_connect=found.is_mpich)
 
     def _srun(self, ranks: RanksOfHost, start: HostStart) -> HostStart:
-        """Slurm's ``srun`` in place of ``mpirun``: its ranks find the runtime of their host by the run folder."""
+        """Use Slurm's ``srun`` instead of ``mpirun``. Its ranks find the runtime of their host by the run folder."""
         from cloudtrain.runtime.launchers import mpirun
 
         config = ranks.config
@@ -177,7 +178,7 @@ class OtherLauncher(RankStarter):
         from cloudtrain.runtime.launchers.agent import agent_command
 
         config = ranks.config
-        # an outer job's, or the user's: ranks would take them for those that the launcher sets
+        # remove variables of an outer job or the user, which ranks could not distinguish from the launcher's
         environment = {name: value for name, value in ranks.environment.items() if name not in ranks.place}
         masters = ranks.place.intersection(("MASTER_ADDR", "MASTER_PORT"))
         environment.update({name: ranks.rank_environments[0][name] for name in sorted(masters)})
@@ -199,7 +200,7 @@ class OtherLauncher(RankStarter):
 
 
 def rank_starter(config: HostConfig, horovod: HorovodChoice) -> RankStarter:
-    """The way in which the ranks of this job start."""
+    """The starter for the ranks of this job."""
     name = config.launcher.name
     if config.launcher.is_horovod and horovod.controller == "mpi":
         name = Mpirun.name

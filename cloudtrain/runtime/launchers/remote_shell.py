@@ -1,9 +1,9 @@
-"""The remote shell that mpirun calls instead of ssh:
+"""The remote shell that mpirun calls instead of ssh.
 
     python .../cloudtrain/runtime/launchers/remote_shell.py RUN_FOLDER [options] NODE COMMAND...
 
-Asks the runtime of the node's host, through the leader, to start the command. Like ssh, it runs until mpirun ends. The
-runtime that started the command watches it and reports its end.
+Requests the runtime of the node's host, through the leader, to start the command. Like ssh, it runs until mpirun ends.
+The runtime that started the command watches it and reports its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROVE_SECONDS = 30.0
 
 
 def main(run: str, arguments: list[str]) -> int:
-    """Raises OSError if the leader is gone, PlatformError if another process answers in its place."""
+    """Raises OSError if the leader has ended, and PlatformError if a different process answers at its address."""
     die_with_runtime()
     while arguments[0].startswith("-"):
         del arguments[0]

@@ -1,9 +1,9 @@
-"""A rank that ``srun --mpi=...`` started: finds the runtime of its host, and becomes `cloudtrain.runtime.rank`.
+"""Runs as a rank that ``srun --mpi=...`` started: finds its host's runtime, and becomes `cloudtrain.runtime.rank`.
 
-srun runs on the leader, as another step of the job, in place of ``mpirun``. Ranks find the runtime of their host by the
-job's folder, and have its environment.
+srun runs on the leader, as another step of the job, instead of ``mpirun``. Ranks find the runtime of their host by the
+job's folder, and get their environment from it.
 
-Usage: ``python cloudtrain.pyz cloudtrain.runtime.launchers.srun_rank HOSTS``, with the folder of the job's hosts.
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.launchers.srun_rank HOSTS``. HOSTS is the folder of the job's hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUNTIME = "CLOUDTRAIN_MPI_RUNTIME"
 _FILE = "srun-launch"
 
 WAIT_SECONDS = 60.0
-"""How long the runtime of another host than the leader may take to prepare its ranks."""
+"""The time that the runtime of a host other than the leader may take to prepare its ranks."""
 
 OF_MPI = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_PMIX", "SLURM_MPI")
 """Prefixes of the variables by which MPI finds its world."""
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def write_launch(run: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Store the command of this host's ranks and their environment, for their user only: it may hold secrets."""
+    """Store the command and environment of this host's ranks. Only their user can read it: it may contain secrets."""
     variables = [f"{name}={value}" for name, value in environment.items()]
     descriptor = os.open(f"{run}/{_FILE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
@@ -64,7 +64,7 @@ def read_launch(run: str) -> tuple[list[str], dict[str, str]]:
 
 
 def rank_environment(of_step: Mapping[str, str], of_host: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the host's ranks, with the variables of the step by which MPI finds the others."""
+    """The environment of the host's ranks, with the step's variables by which MPI finds the other ranks."""
     environ = {name: value for name, value in of_step.items() if name.startswith(OF_MPI)}
     environ.update((name, value) for name, value in of_host.items() if name != RUNTIME_PID)
     environ[SIZE] = of_step["SLURM_NTASKS"]
@@ -74,7 +74,7 @@ def rank_environment(of_step: Mapping[str, str], of_host: Mapping[str, str]) -> 
 
 
 def _wait_for_launch(hosts: str, name: str) -> tuple[list[str], dict[str, str]]:
-    """The launch of this host. Its runtime has the only folder in its run folder."""
+    """Wait for the launch of this host. The folder of its runtime is the only one in the host's run folder."""
     run = f"{hosts}/{name}/run"
     deadline = time.monotonic() + WAIT_SECONDS
     while True:

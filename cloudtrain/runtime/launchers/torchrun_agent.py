@@ -1,4 +1,4 @@
-"""``torchrun`` that reports the exit code of each rank as soon as the rank ends.
+"""A ``torchrun`` that reports the exit code of each rank as soon as the rank ends.
 
 Runs torch's elastic agent in this process. When a rank has ended and will not be restarted, its exit code is written to
 the host's run folder (`write_code`).
@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def _listen_on_loopback() -> None:
-    """Have the agent's store listen where its address is, if that is the loopback interface: torch listens on all."""
+    """Make the agent's store listen only on the loopback interface if its address is there. torch listens on all."""
     from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
 
     rendezvous: Any = static_tcp_rendezvous
@@ -52,7 +52,7 @@ def _listen_on_loopback() -> None:
 
 
 class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
-    """Writes the exit code as soon as torch's agent learns it from `poll` or `wait`."""
+    """Writes the exit code as soon as `poll` or `wait` returns it to torch's agent."""
 
     def __init__(self, *arguments: Any, env: Any = None, **options: Any) -> None:
         variables = env or {}
@@ -82,7 +82,7 @@ class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def _leave_sigterm_to_ranks() -> None:
-    """Where SIGTERM is a notice to ranks, end them by SIGKILL, and ignore it here: the runtime ends this process."""
+    """If SIGTERM is a notice to ranks, end them with SIGKILL, and ignore it here, as the runtime ends this process."""
     from torch.distributed.elastic.multiprocessing import api, subprocess_handler
 
     signals = SignalsOfAgent(Path(os.environ["CLOUDTRAIN_RUN_DIR"]))

@@ -1,7 +1,7 @@
-"""Notices that the ranks of a job do not train together: MPI has another world, or the script is not distributed.
+"""Detects ranks that do not train together because MPI's world is wrong or the script is not distributed.
 
-If the MPI of the script and the ``--mpi`` of srun do not fit, or no launcher of MPI started the ranks, every rank is
-rank 0 of another world: all train alone, and all succeed.
+If the script's MPI does not match srun's ``--mpi``, or no MPI launcher started the ranks, every rank is rank 0 of a
+separate world: each trains alone, and all succeed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODULE = "mpi4py.MPI"
 
 
 def check_world(expected: int) -> None:
-    """Have the import of mpi4py raise RuntimeError if MPI's world has another size."""
+    """Make the import of mpi4py raise RuntimeError if the size of MPI's world is not ``expected``."""
 
     def check(mpi: ModuleType) -> None:
         size = _size(mpi)
@@ -39,9 +39,9 @@ def check_world(expected: int) -> None:
 
 
 def warn_of_worlds_of_one() -> None:
-    """Have the script's import of mpi4py warn if the world of each rank has one process: no launcher of MPI ran.
+    """Make the script's import of mpi4py warn if each rank's world has one process, because no MPI launcher ran.
 
-    Libraries that import mpi4py to look for MPI, as DeepSpeed does, and do without it, cause no warning.
+    Libraries that import mpi4py only to detect MPI, such as DeepSpeed, cause no warning.
     """
 
     def check(mpi: ModuleType) -> None:
@@ -55,12 +55,12 @@ def warn_of_worlds_of_one() -> None:
 
 
 def _size(mpi: ModuleType) -> int:
-    """That of MPI's world; 0 if MPI is not initialised."""
+    """The size of MPI's world; 0 if MPI is not initialised."""
     return int(mpi.COMM_WORLD.Get_size()) if mpi.Is_initialized() else 0
 
 
 def _imported_by_a_package() -> bool:
-    """Whether an installed package, other than mpi4py, or cloudtrain executes the import."""
+    """Whether cloudtrain, or an installed package other than mpi4py, executes the import."""
     own = (__file__, AfterImport.find_spec.__code__.co_filename)
     frame = sys._getframe(1)
     while frame.f_back is not None:
@@ -92,18 +92,19 @@ _TRAINS = {
     "xgboost": "",
     "lightgbm": "",
 }
-"""Modules of a training script, each with what distributes it."""
+"""Modules of a training script, each with the API that distributes the training."""
 
 
 _ALL_VARIABLES = (ItemsView.__iter__.__code__, ValuesView.__iter__.__code__)
-"""A library that goes through all variables looks for its own: tqdm does, which many libraries import."""
+"""The code of iteration over all variables. It does not mean that a library wants the rank's place: tqdm, which many
+libraries import, searches for its own variables in this way."""
 
 
 class PlaceWatch:
-    """Notices a script with several ranks that is not distributed: each rank trains the same model on all data.
+    """Detects a script with several ranks that is not distributed: each rank trains the same model on all data.
 
-    A distributed script finds out its place among the ranks: it, or a library, reads a variable such as RANK. Libraries
-    in C do that unseen, and are recognised by their module.
+    In a distributed script, the script or a library reads a rank's place from a variable such as RANK. Python cannot
+    observe this for libraries in C, which are therefore recognised by their modules.
 
     Watches the environment of this rank, one of ``ranks``, from now on.
     """
@@ -122,7 +123,7 @@ class PlaceWatch:
         return self._encode(name)
 
     def warn(self) -> None:
-        """Warn if the script, which has ended, is not distributed. Not in a child that it forked."""
+        """Warn if the script, which has ended, was not distributed. Does nothing in a child that the script forked."""
         trains = next((name for name in _TRAINS if name in sys.modules), None)
         other = any(name in sys.modules for name in _READ_THEM_OUTSIDE_PYTHON)
         if self._place_is_known or other or trains is None or os.getpid() != self._process:

@@ -1,1 +1,1 @@
-"""Uploads of a host, after its ranks have ended: the model, other outputs, the last checkpoints."""
+"""Uploads the model, the other outputs and the last checkpoints of a host after its ranks have ended."""

@@ -1,7 +1,7 @@
 """Syncs the ``checkpoints/`` folder with its URI.
 
-In a job, this serves scripts that write plain files to the folder. `cloudtrain.checkpoint` writes to the URI directly,
-by its own protocol; its files are not synced.
+In a job, this is for scripts that write plain files to the folder. `cloudtrain.checkpoint` writes directly to the URI,
+with its own protocol; its files are not synced.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.opening import abort_abandoned_uploads
 
 LARGEST_RECORD = 64 << 20
-"""In bytes."""
+"""The size limit of a record, in bytes."""
 
 State = tuple[int, int]
-"""Size of a file, and its modification time in nanoseconds."""
+"""The size of a file, and its modification time in nanoseconds."""
 
 
 def record_path(paths: Paths) -> Path:
-    """Where the host keeps its record. A new attempt removes it."""
+    """The path of the host's record. A new attempt removes it."""
     return paths.output / "checkpoints.json"
 
 
 def write_record(path: Path, files: Mapping[str, State]) -> None:
-    """Write the states that files had when they were downloaded or uploaded, by key. Does nothing on a full disk."""
+    """Write, by key, the states of files when they were downloaded or uploaded. Ignores errors such as a full disk."""
     with contextlib.suppress(OSError):
         replace_file(path, json.dumps(files).encode())
 
 
 def read_record(paths: Paths) -> dict[str, State] | None:
-    """The inverse of `write_record`; None if there is no valid record. The script may have written there too."""
+    """The inverse of `write_record`; None if there is no valid record, as the script may have overwritten it."""
     path = record_path(paths)
     try:
         with Beneath(paths.base) as base:
@@ -58,14 +58,14 @@ CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
 
 
 class CheckpointSync:
-    """Downloads at the start, then uploads changed files every few seconds and at the end.
+    """Downloads files at the start, then uploads changed files every few seconds and at the end.
 
-    Each host of a job has its own folder, and uploads only what has changed there since it was downloaded or uploaded:
-    an old copy of a file never replaces what another host has uploaded. Of a file that several hosts write, the last
-    upload remains.
+    Each host of a job has its own folder, and uploads only files that have changed there since they were downloaded or
+    uploaded, so that an old copy of a file never replaces the upload of another host. If several hosts write the same
+    file, the last upload remains.
 
-    A file is uploaded when it did not change between two scans, which skips files that are being written. `flush`
-    uploads every changed file. Nothing is ever deleted at the URI. Links to files in the folder count as these files.
+    A file is uploaded if it did not change between two scans, which skips files that are being written. `flush` uploads
+    every changed file. Nothing is ever deleted at the URI. Links to files in the folder count as these files.
     """
 
     what = "checkpoints"
@@ -83,9 +83,9 @@ class CheckpointSync:
     ) -> None:
         """
         Args:
-            path: the path of the folder for the script, as the targets of its links have it.
-            whole: also sync checkpoints of a `Checkpointer` that writes to the folder; manifests after their data.
-            host: the host, to be named in warnings, of a job that has several.
+            path: the folder's path in the script's view, as in the targets of its links.
+            whole: also sync checkpoints of a `Checkpointer` that writes to the folder, with manifests after their data.
+            host: the name of the host for warnings, if the job has several hosts.
             record: the file in which the state of the sync is kept for `resume`.
         """
         self._folder = folder
@@ -99,7 +99,7 @@ class CheckpointSync:
         self._uploaded: dict[str, State] = {}
         self._seen: dict[str, State] = {}
         self._progress: Progress | None = None
-        """Of the last uploads: also of one that the thread had begun before `finish`."""
+        """Reports the last uploads, including one that the thread had begun before `finish`."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoint-sync", daemon=True)
 
@@ -115,7 +115,7 @@ class CheckpointSync:
         self._write_record()
 
     def resume(self, uploaded: Mapping[str, State]) -> None:
-        """Continue the sync of another process, from its record: see `sync_record`."""
+        """Continue the sync of another process from its record: see `read_record`."""
         self._uploaded = {**uploaded}
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class CheckpointSync:
         return self.flush()
 
     def flush(self) -> list[str]:
-        """Upload every changed file. Returns a warning about what is not a file. Raises StorageError."""
+        """Upload every changed file. Returns warnings about skipped entries, such as pipes. Raises StorageError."""
         skipped = Skipped()
         with self._busy:
             self._upload(self._scan(skipped), skipped)
@@ -150,7 +150,7 @@ class CheckpointSync:
                     )
 
     def _finished(self, now: dict[str, State]) -> dict[str, State]:
-        """Those of the files that did not change since the last scan."""
+        """The files that have not changed since the last scan."""
         stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
         self._seen = now
         return stable
@@ -163,7 +163,7 @@ class CheckpointSync:
         try:
             with Beneath(self._folder, [self._path]) as folder:
                 for key in sorted(changed, key=lambda key: committed_step(key) is not None):
-                    with opened(folder, key, skip) as file:  # none if it was pruned since the scan
+                    with opened(folder, key, skip) as file:  # None if it was pruned since the scan
                         if file:
                             self._store.upload(file, key, self._moved)
                             self._uploaded[key] = changed[key]
@@ -179,7 +179,7 @@ class CheckpointSync:
             write_record(self._record, self._uploaded)
 
     def _scan(self, skipped: Skipped) -> dict[str, State]:
-        """Size and modification time of every file, by key."""
+        """The size and modification time of every file, by key."""
         files = {}
         skip = partial(_skip, skipped)
         with contextlib.suppress(FileNotFoundError), Beneath(self._folder, [self._path]) as folder:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from cloudtrain.storage import Progress
 
 STALLED_SECONDS = 60.0
-"""Without a byte that moves, beyond the grace of a stop: then the last uploads of a failed job are given up."""
+"""Seconds without progress, in addition to the grace, after which the last uploads of a failed job are abandoned."""
 
 
 class OutputUpload:
-    """The uploads of one host: alone, by `run`; with others, step by step on the leader's commands.
+    """The uploads of one host: by `run` if it is the only one, otherwise step by step on the leader's commands.
 
     Args:
         send: sends a message to the leader.
         sync: the checkpoints that are synced from the host's folder, if any.
-        launched_at: when the ranks were started, in seconds since the epoch.
+        launched_at: the start time of the ranks, in seconds since the epoch.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OutputUpload:
         self._uploading: Phase
 
     def run(self, *, look_for_strays: bool) -> None:
-        """Upload the outputs of the only host, and warn of models that are not where they belong."""
+        """Upload the outputs of the only host, and warn about models outside of the model's folder."""
         with self._phases("upload") as phase:
             from cloudtrain.runtime.outputs.upload import upload_outputs
 
@@ -90,13 +90,13 @@ class OutputUpload:
         return find_stray_models(self._config.paths.code, self._launched_at)
 
     def run_after_failure(self) -> None:
-        """Upload the last checkpoints of a failed job and the leader's outputs, as far as possible."""
+        """Upload the last checkpoints of a failed job, and on the leader its outputs, as far as possible."""
         host = self._config.host
         named = f"{host.current}: " if host.count > 1 else ""
         what = "checkpoints and outputs" if host.leads else "checkpoints"
         patience = self._config.settings.stop_grace + STALLED_SECONDS
         try:
-            # first of all: the next attempt resumes from them
+            # checkpoints first, because the next attempt resumes from them
             if not run_within(patience, self._finish_sync):
                 raise TimeoutError(f"nothing has moved for {patience:g} s")
             if host.leads:

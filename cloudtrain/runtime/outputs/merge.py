@@ -1,6 +1,6 @@
-"""Plans how the outputs of several hosts become one result: which host gives which file, and which files differ.
+"""Plans the merge of several hosts' outputs: which host contributes which file, and which files differ.
 
-If several hosts have the same path, the first of them gives it. The leader is the first host.
+If several hosts have the same path, the first of them contributes it. The leader is the first host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KIND_FOLDERS = {MODEL: "model", OUTPUT: "output/data"}
 KINDS = tuple(KIND_FOLDERS)
 
 Path = tuple[str, str]
-"""A kind and the path of an output."""
+"""The kind and the path of an output."""
 
 
 class OutputFile(NamedTuple):
@@ -35,17 +35,17 @@ class OutputFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its path as the contract has it, for messages."""
+        """The path in the contract, for messages."""
         return shown(f"{KIND_FOLDERS[self.kind]}/{self.path}")
 
 
 class Share(NamedTuple):
-    """The part of one host in the result. The numbers are indices into its list of files."""
+    """One host's contribution to the result. The numbers are indices into the host's list of files."""
 
     give: list[int]
     """The files that it contributes to the result."""
     compare: list[int]
-    """The files whose hashes show whether they differ between hosts."""
+    """The files to hash, to find out whether they differ between hosts."""
 
 
 class Merge:
@@ -61,7 +61,7 @@ class Merge:
         self._conflicts: dict[Path, str] = {}
         """The names of the files that differ, by kind and path."""
         self._pairs: list[tuple[tuple[str, int], tuple[str, int]]] = []
-        """Two hosts with the same path, as host and index: the one that gives it, and another one."""
+        """Two hosts with the same path, as host and index: the host that contributes it, and another host."""
 
     def add_files(self, host: str, files: Iterable[Sequence[Any]]) -> None:
         """Add files of ``host``; a folder precedes its content. Raises ValueError for anything else."""
@@ -74,7 +74,7 @@ class Merge:
         for host, files in self._files.items():
             give = []
             blockers: dict[Path, Path | None] = {}
-            """For each folder of this host: what an earlier host has in its place."""
+            """For each folder of this host: the file or link of an earlier host that occupies its path, if any."""
             for index, file in enumerate(files):
                 folder = (file.kind, file.path.rpartition("/")[0])
                 if folder not in blockers:
@@ -109,7 +109,7 @@ class Merge:
         self._digests[host] += digests
 
     def differing(self) -> list[str]:
-        """The names of the files that are not the same on all hosts that have them, sorted."""
+        """The names of the files that differ between the hosts that have them, sorted."""
         found = {host: dict(zip(share.compare, self._digests[host])) for host, share in self._shares.items()}
         for (giver, number), (host, index) in self._pairs:
             if found[giver].get(number) != found[host].get(index):
@@ -118,7 +118,7 @@ class Merge:
         return sorted(self._conflicts.values())
 
     def givers(self) -> dict[str, list[str]]:
-        """For each kind of which there is something: the hosts that give it, in order."""
+        """The hosts that contribute files, in order, for each kind that has any."""
         found: dict[str, list[str]] = {}
         for host, share in self._shares.items():
             kinds = {self._files[host][index].kind for index in share.give}
@@ -139,7 +139,7 @@ def differing_message(differing: Sequence[str], leader: str) -> str:
 
 
 def stray_message(strays: Sequence[str]) -> str:
-    """The line for a job that has no model."""
+    """The warning for a job without a model."""
     names = ", ".join(strays[:NAMED]) + (" and more" if len(strays) > NAMED else "")
     return (
         f"the job has no model: the script wrote {names} into its working folder, which is not uploaded. "
@@ -148,7 +148,7 @@ def stray_message(strays: Sequence[str]) -> str:
 
 
 def to_ranges(numbers: Sequence[int]) -> list[list[int]]:
-    """Ascending numbers as pairs of start and end, which are short where numbers are consecutive."""
+    """Ascending numbers as pairs of start and end, a compact form for consecutive numbers."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number:
@@ -171,7 +171,7 @@ def from_ranges(ranges: Iterable[Sequence[int]], count: int) -> list[int]:
 
 
 def _output_file(record: Any) -> OutputFile:
-    """Raises ValueError unless ``record`` is one, with a path below the folder of its kind."""
+    """Raises ValueError unless ``record`` is an `OutputFile` whose path is below the folder of its kind."""
     if not isinstance(record, (list, tuple)) or len(record) != 4:
         raise ValueError(f"{record!r:.100} is not an output")
     file = OutputFile(*record)
@@ -190,7 +190,7 @@ def _find_blocker(givers: Mapping[Path, tuple[str, int, OutputFile]], folder: Pa
 
 
 def _with_parents(folder: Path) -> Iterator[Path]:
-    """``folder`` and the folders above it, outermost first. The top has the empty path, and is left out."""
+    """``folder`` and the folders above it, outermost first, except the top folder, whose path is empty."""
     kind, path = folder
     end = path.find("/")
     while end >= 0:

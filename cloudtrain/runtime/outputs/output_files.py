@@ -28,7 +28,7 @@ TEMPORARY = ".upload-"
 
 @contextlib.contextmanager
 def output_folder(paths: Paths, kind: str) -> Iterator[Beneath]:
-    """The folder of a host that holds the outputs of this kind. Raises OSError."""
+    """Open the folder of a host's outputs of this kind. Raises OSError."""
     with Beneath(paths.base, [DEFAULT_BASE]) as base, base.inside(KIND_FOLDERS[kind]) as folder:
         yield folder
 
@@ -37,8 +37,8 @@ def list_outputs(paths: Paths, skipped: Skipped, *, archived: bool) -> list[Outp
     """The outputs of a host, sorted; a folder precedes its content.
 
     Args:
-        skipped: gets what is neither a file nor a link to something in the same folder.
-        archived: list folders and symbolic links too. Otherwise, a link to a file counts as that file.
+        skipped: collects entries that are neither files nor links within the same folder.
+        archived: whether to list folders and symbolic links too. Otherwise, a link to a file counts as that file.
     """
     found: list[OutputFile] = []
     for kind in KINDS:
@@ -53,7 +53,7 @@ def list_outputs(paths: Paths, skipped: Skipped, *, archived: bool) -> list[Outp
 
 
 def _kind_of_folder(paths: Paths, kind: str) -> str:
-    """The kind of the file that has the name of a folder of outputs, or nothing."""
+    """The kind of a file that exists instead of the folder of outputs; empty if there is none."""
     with contextlib.suppress(OSError), Beneath(paths.base) as base:
         return kind_of(base.status(KIND_FOLDERS[kind]).st_mode)
     return ""
@@ -90,7 +90,7 @@ def _list(kind: str, folder: Beneath, skipped: Skipped, archived: bool) -> Itera
 
 @contextlib.contextmanager
 def temporary_folder(scratch: Path) -> Iterator[Path]:
-    """A folder in ``scratch`` for archives that are about to be uploaded. Removes one that a killed process left."""
+    """A folder in ``scratch`` for archives to upload. Removes the folder of a process that was killed."""
     for left in scratch.glob(f"{TEMPORARY}*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=scratch, prefix=TEMPORARY) as folder:
@@ -98,7 +98,7 @@ def temporary_folder(scratch: Path) -> Iterator[Path]:
 
 
 class ArchiveWriter:
-    """Writes a tar archive. Its bytes depend only on what is added: it has neither owners nor the time of day."""
+    """Writes a reproducible tar archive: its bytes depend only on the added entries, without owners or current time."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
@@ -110,14 +110,14 @@ class ArchiveWriter:
         with contextlib.ExitStack() as stack:
             file: BinaryIO = stack.enter_context(open(path, "wb"))
             if compressed:
-                # weights hardly compress: a higher level gains little
+                # a higher level gains little, because weights hardly compress
                 packed = gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0)
                 file = stack.enter_context(packed)  # type: ignore[assignment]
             archive = tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK)
             yield cls(stack.enter_context(archive))
 
     def add_files(self, folder: Beneath, files: Iterable[OutputFile], skip: Skip) -> None:
-        """Add ``files`` below ``folder``. Skips those that no longer exist, or are something else now."""
+        """Add ``files`` below ``folder``. Skips those that no longer exist or whose type has changed."""
         for file in files:
             if file.type == FILE:
                 with opened(folder, file.path, skip) as content:
@@ -140,9 +140,9 @@ class ArchiveWriter:
         self._forget(self._archive)
 
     def add_archive(self, stream: BinaryIO) -> None:
-        """Add the files, folders and links in an uncompressed tar archive, which is read once, from beginning to end.
+        """Add the files, folders and links of an uncompressed tar archive, which is read once and sequentially.
 
-        Leaves out what `add_files` does not write: devices, hard links, and names that lead outside.
+        Skips entries that `add_files` does not write: devices, hard links, and names that lead outside.
         """
         with tarfile.open(fileobj=stream, mode="r|") as part:
             while (header := part.next()) is not None:
@@ -153,5 +153,5 @@ class ArchiveWriter:
 
     @staticmethod
     def _forget(archive: tarfile.TarFile) -> None:
-        """Drop the list of members, which has no use here: that of a million files needs a gigabyte."""
+        """Drop the list of members, which is not needed here and takes a gigabyte for a million files."""
         archive.members = []  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Ends the wait for an upload that does not go on: a file system that hangs raises no error."""
+"""Ends the wait for an upload that makes no progress, because a file system that hangs raises no error."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from cloudtrain.storage import Progress
 
 UPLOAD_SECONDS = 3600.0
-"""How long to try to upload the outputs of a completed training while the storage does not answer."""
+"""The time for which to retry the upload of a completed job's outputs while the storage does not respond."""
 
 
 def run_within(seconds: float, action: Callable[[Progress], object]) -> bool:
     """Run ``action`` in a daemon thread, and return whether it has ended.
 
     Args:
-        seconds: how long to wait, from the last call of the function that ``action`` gets.
+        seconds: the time to wait since the last call of the function that ``action`` gets.
 
     Raises:
         RuntimeError: there are too many threads.
-        Exception: whatever ``action`` raises.
+        Exception: the exception that ``action`` raised.
     """
     moved_at, errors = time.monotonic(), list[BaseException]()
 

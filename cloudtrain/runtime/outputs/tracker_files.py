@@ -1,6 +1,6 @@
 """Uploads the files of trackers to ``output/`` while the job runs, so that they survive the loss of a host.
 
-They are TensorBoard's event files, and the folders of Weights & Biases' offline mode.
+These files are TensorBoard's event files, and the folders of Weights & Biases' offline mode.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.host_config import HostConfig
 
 PAUSE_SHARE = 20
-"""A pause is at least this many times as long as the last upload: these files grow, and are uploaded as a whole."""
+"""The least ratio of a pause to the duration of the last upload, because the growing files are uploaded as a whole."""
 HURRIED_SECONDS = 10.0
-"""For the last upload of a job that has failed or is stopped."""
+"""The time limit for the last upload of a job that has failed or is stopped."""
 
 
 class TrackerFiles(CheckpointSync):
-    """Uploads one of `KEPT_FOLDERS`. Its files grow continuously, so none is ever complete."""
+    """Uploads one of `KEPT_FOLDERS` without a wait for complete files, because its files grow continuously."""
 
     what = "the files of trackers"
     _may_upload_at = 0.0
@@ -42,7 +42,7 @@ class TrackerFiles(CheckpointSync):
 
 
 def keep_tracker_files(config: HostConfig, events: EventLog) -> list[TrackerFiles]:
-    """Start to upload this host's folders, if the runtime uploads its outputs."""
+    """Start uploading this host's folders if the runtime uploads its outputs."""
     uri, host = config.settings.output_uri, config.host
     named = host.current if host.count > 1 else ""
     kept = []
@@ -56,7 +56,7 @@ def keep_tracker_files(config: HostConfig, events: EventLog) -> list[TrackerFile
 
 
 def last_upload(kept: list[TrackerFiles]) -> list[str]:
-    """Upload what has changed. Returns warnings: no job fails because of a tracker's files."""
+    """Upload the changed files. Returns errors as warnings, so that no job fails because of a tracker's files."""
     found = []
     for folder in kept:
         try:
@@ -67,7 +67,7 @@ def last_upload(kept: list[TrackerFiles]) -> list[str]:
 
 
 def hurried_upload(kept: list[TrackerFiles]) -> list[str]:
-    """Like `last_upload`, for a job whose hosts may be taken away: takes at most `HURRIED_SECONDS`."""
+    """Like `last_upload`, but within `HURRIED_SECONDS`, for a job whose hosts may be taken away."""
     found: list[str] = []
     try:
         has_ended = run_within(HURRIED_SECONDS, lambda moved: found.extend(last_upload(kept)))

@@ -1,4 +1,4 @@
-"""Names files of a job that are not uploaded: links and pipes, and models in the working folder."""
+"""Finds files of a job that are not uploaded, such as pipes, certain links, and models in the working folder."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ UNREADABLE = "a file that cannot be read"
 
 
 class Skipped:
-    """Collects what is left out of one upload, for its warnings: one for all files, one for each folder of outputs."""
+    """Collects the entries that one upload skips, for a warning about all files and one for each folder of outputs."""
 
     def __init__(self) -> None:
         self._found: dict[str, str] = {}
         self._folders: dict[str, str] = {}
-        """A warning for each folder of outputs that is something else."""
+        """A warning for each folder of outputs that is not a folder."""
 
     def add(self, name: str, why: str) -> None:
-        """``why`` names what it is: ``a named pipe``."""
+        """Add a skipped entry. ``why`` describes it, such as ``a named pipe``."""
         self._found[name] = why
 
     def add_folder(self, name: str, kind: str) -> None:
-        """``kind`` names what is in place of the folder of outputs; empty if it is the folder above it."""
+        """Add a folder of outputs that is a ``kind`` of file instead; empty if its parent is not a folder."""
         why = f"it is {kind}" if kind else f"{name.rpartition('/')[0]} is a link or a file"
         advice = "Copy the files into a folder of that name."
         self._folders[name] = f"nothing in {name} was uploaded: {why}, not a folder. {advice}"
@@ -65,7 +65,7 @@ class Skipped:
 
 
 def shown(name: str) -> str:
-    """A file's name as it can be printed."""
+    """A printable form of a file's name."""
     return name if name.isprintable() else ascii(name)
 
 
@@ -74,7 +74,7 @@ def _short(name: str) -> str:
 
 
 def is_utf_8(name: str) -> bool:
-    """Whether a store can have an object of this name."""
+    """Whether a store can have an object with this name."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -84,7 +84,7 @@ def is_utf_8(name: str) -> bool:
 
 @contextlib.contextmanager
 def opened(folder: Beneath, key: str, skip: Skip) -> Iterator[BinaryIO | None]:
-    """A file, or the one to which a link leads; None if it is gone, and after ``skip`` if it cannot be read."""
+    """Open a file or the target of a link. Yields None if it does not exist or, after ``skip``, if it is unreadable."""
     try:
         file = folder.open(key, follow=True)
     except FileNotFoundError:
@@ -106,9 +106,9 @@ def _cut_off(file: BinaryIO, cut: Callable[[], float]) -> BinaryIO:
 
 
 class _CutOff(io.FileIO):
-    """A file that cannot be read after ``cut``: a sparse file can have any size, and would take any time to read.
+    """A file that cannot be read after ``cut``, because a sparse file can have any size and take any time to read.
 
-    Reads raise StorageError then.
+    After that time, reads raise StorageError.
     """
 
     def __init__(self, file: BinaryIO, cut: Callable[[], float]) -> None:
@@ -130,10 +130,10 @@ MODEL_SUFFIXES = (
 MODEL_NAMES = ("pytorch_model.bin", "tf_model.h5", "model.bin", "model.json", "model.txt", "model.model")
 """Names of models of Hugging Face, fastText, XGBoost and LightGBM whose suffix is ambiguous."""
 MODEL_FOLDERS = ("saved_model.pb", "_CHECKPOINT_METADATA", "_METADATA", "MLmodel")
-"""Files that make their folder a model: TensorFlow's SavedModel, a checkpoint of Orbax, and a model of MLflow."""
+"""Files that mark their folder as a model: TensorFlow's SavedModel, a checkpoint of Orbax, and a model of MLflow."""
 
 MOST_FILES = 20_000
-"""Files and folders to look at."""
+"""The most files and folders to check."""
 
 _NO_MODELS = {"__pycache__", "node_modules", "site-packages"}
 
@@ -166,7 +166,7 @@ def _written(folder: Path, since: float) -> Iterator[str]:
 
 
 def _above(folder: Path, since: float) -> Iterator[str]:
-    """Models next to ``folder``: some scripts write to ``../model.pt``."""
+    """Models next to ``folder``, because some scripts write to ``../model.pt``."""
     for name in sorted(os.listdir(folder.parent)):
         path = os.path.join(folder.parent, name)
         if _is_model(name) and os.path.isfile(path) and _is_new(path, since):

@@ -1,4 +1,4 @@
-"""Uploads the model and the other outputs in SageMaker's layout, those of all hosts together.
+"""Uploads the model and the other outputs of all hosts together, in SageMaker's layout.
 
 Each kind becomes one archive, which appears under its name when it is complete; without compression, one folder. The
 hosts need not share a file system: a follower uploads its part of an archive to the output URI, and the leader reads it
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> FailureReport:
-    """The report of a job whose training is complete, and whose outputs could not be uploaded.
+    """The report of a job whose training is complete but whose outputs could not be uploaded.
 
     Args:
-        folder: where the outputs are.
+        folder: the folder that contains the outputs.
     """
     from cloudtrain.runtime.diagnose.ranks import report_error
 
@@ -67,10 +67,10 @@ def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> 
 
 
 PART_PREFIX = ".cloudtrain-part-"
-"""The name of a follower's part of an archive starts with this."""
+"""The prefix of the names of followers' parts of archives."""
 
 BATCH = 500
-"""Files in one message: the leader reads messages while it watches all hosts."""
+"""The number of files in one message. It is limited because the leader reads messages while it watches all hosts."""
 
 Message = dict[str, Any]
 Add = Callable[[ArchiveWriter], None]
@@ -83,7 +83,7 @@ class Results:
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind."""
     discarded: list[str] = field(default_factory=list)
-    """The kinds of which only an earlier attempt had something."""
+    """The kinds that only an earlier attempt had outputs of."""
     warnings: list[str] = field(default_factory=list)
 
     def record(self, events: EventLog) -> None:
@@ -100,8 +100,8 @@ def upload_outputs(
     """Upload the outputs of hosts whose folders are on this machine; the leader's configuration comes first.
 
     Args:
-        model: false after a failure. Then only what is there is uploaded, and nothing of an earlier attempt removed.
-        scratch: a folder for archives before they are uploaded. The default is that of the leader.
+        model: whether to upload the model, and remove outputs of earlier attempts; false after a failure.
+        scratch: a folder for archives before they are uploaded. The default is the leader's job folder.
 
     Raises StorageError or OSError.
     """
@@ -145,10 +145,10 @@ def upload_outputs(
 
 
 class HostOutputs:
-    """The outputs of one host of several, on machines that share nothing but the output URI.
+    """The outputs of one of several hosts, which may share nothing but the output URI.
 
-    Each method is one step. It returns the messages for the leader, whose answer is the argument of the next step. If
-    the platform uploads the outputs itself, the steps only make sure that each file is on one host.
+    Each method is one step. It returns the messages for the leader, whose reply is the argument of the next step. If
+    the platform uploads the outputs itself, the steps only ensure that each file is on one host.
     """
 
     def __init__(self, config: HostConfig) -> None:
@@ -161,14 +161,14 @@ class HostOutputs:
         self._parts = ""
 
     def list(self) -> Iterator[Message]:
-        """List everything."""
+        """List the outputs of this host."""
         if self._config.host.leads and self._uri:
             _clear_folders(self._config)
         self._files = list_outputs(self._config.paths, self._skipped, archived=self._archived)
         yield from _batches("files", self._files)
 
     def share(self, message: Message, progress: Progress) -> Iterator[Message]:
-        """Hash the files that other hosts have too, and put this host's share where the leader finds it."""
+        """Hash the files that other hosts have too, and upload this host's share for the leader."""
         give, compare = (from_ranges(message[name], len(self._files)) for name in ("give", "compare"))
         yield from _batches("digests", _digests(self._config, self._files, compare, self._skipped))
         if not self._uri:
@@ -183,7 +183,7 @@ class HostOutputs:
                 self._upload_part(kind, given, progress)
 
     def assemble(self, message: Message, progress: Progress) -> Results:
-        """On the leader: write the results of all hosts. The others only have warnings."""
+        """On the leader, upload the results of all hosts. On other hosts, only collect warnings."""
         results = Results()
         if self._config.host.leads:
             results.warnings += message["warnings"]
@@ -205,7 +205,7 @@ class HostOutputs:
         abort_abandoned_uploads(self._uri)
 
     def _source(self, kind: str, host: str) -> Add:
-        """Adds the share of ``host`` to an archive."""
+        """A function that adds the share of ``host`` to an archive."""
         if host == self._config.host.current:
             return _adder(self._config, kind, self._given[kind], self._skipped)
 
@@ -224,7 +224,7 @@ class HostOutputs:
             open_store(self._uri).upload(path, key, progress)
 
     def _set_aside(self, given: set[int]) -> None:
-        """Move what an earlier host has too out of the folders that the platform uploads."""
+        """Move files that an earlier host contributes out of the folders that the platform uploads."""
         paths = self._config.paths
         for index, file in reversed(list(enumerate(self._files))):
             if index in given:
@@ -243,7 +243,7 @@ class HostOutputs:
 
 
 def remove_parts(config: HostConfig) -> None:
-    """Remove what followers have uploaded for the leader, in this attempt or an earlier one. Raises StorageError."""
+    """Remove the followers' uploads for the leader, of this attempt and earlier ones. Raises StorageError."""
     if config.settings.output_uri and config.host.count > 1 and config.settings.compress_output:
         store = open_store(config.settings.output_uri)
         store.delete([part.key for part in store.list(PART_PREFIX)])
@@ -273,7 +273,7 @@ def _skip(kind: str, skipped: Skipped) -> Skip:
 def _digests(
     config: HostConfig, files: Sequence[OutputFile], compare: Sequence[int], skipped: Skipped
 ) -> Iterator[str]:
-    """Hashes, empty for what can no longer be read."""
+    """The hashes of files, empty for those that can no longer be read."""
     for index in compare:
         output = files[index]
         skip = _skip(output.kind, skipped)
@@ -319,7 +319,7 @@ def _upload_files(
 
 
 def _clear_folders(config: HostConfig) -> None:
-    """Remove the uncompressed outputs of an earlier attempt, which would otherwise mix with those of this one."""
+    """Remove the uncompressed outputs of an earlier attempt, which would otherwise mix with this attempt's."""
     if config.settings.attempt and not config.settings.compress_output:
         store = open_store(config.settings.output_uri)
         for kind in KINDS:

@@ -1,4 +1,4 @@
-"""Reads in a thread what may take minutes, such as from a driver that hangs."""
+"""Calls, in a thread, functions that may take minutes, for example because a driver hangs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Callable, Generic, TypeVar
 Value = TypeVar("Value")
 
 PATIENCE = 0.2
-"""Seconds to wait for a new value. Then, the last one has to do."""
+"""Seconds to wait for a new value before the last one is returned."""
 
 
 class Background(Generic[Value]):
-    """The last value of a function, which a daemon thread calls first, and on each `get`. It ends with the process.
+    """The last value of a function, which a daemon thread calls at the start and on each `get`.
 
     Args:
-        open: returns that function, or None if there is nothing to read here. Called in the thread, too.
-        share: the share of a processor that the thread may take. If it takes more, some calls get the last value.
+        open: returns that function, or None if there is nothing to read on this host. The thread calls it too.
+        share: the share of a processor that the thread may use. If it uses more, some calls get the last value.
     """
 
     def __init__(self, name: str, open: Callable[[], Callable[[], Value] | None], share: float) -> None:
         self._open = open
         self._share = share
         self._asked = threading.Event()
-        self._asked.set()  # a first value, which a later call may have to do with
+        self._asked.set()  # request a first value, which later calls may have to return
         self._answered = threading.Event()
         self._is_urgent = threading.Event()
         self._last: tuple[Value, float] | None = None
@@ -32,10 +32,10 @@ class Background(Generic[Value]):
         self._thread.start()
 
     def get(self, urgent: float = 0.0) -> tuple[Value, float] | None:
-        """The value, and its age in seconds: 0 if it is new. None as long as there is none.
+        """The value, and its age in seconds, which is 0 for a new value. None if there is no value yet.
 
         Args:
-            urgent: seconds to wait for a new value, whatever it costs.
+            urgent: seconds to wait for a new value, regardless of the thread's share of a processor.
         """
         if not self._thread.is_alive():
             return None

@@ -1,6 +1,6 @@
-"""The bytes that the TCP connections of processes have moved, as the kernel counts them for ss(8): sock_diag(7).
+"""Reads the bytes that processes have sent and received on TCP connections, through sock_diag(7), as ss(8) does.
 
-The counters of network interfaces are those of all programs of a machine. These belong to one process.
+The counters of network interfaces are totals of all programs on a machine, but these are of single processes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SOCK_DIAG, BY_FAMILY = 4, 20
 REQUEST, DUMP = 0x1, 0x300
 ERROR, DONE = 2, 3
 TCP_INFO = 2
-"""The attribute INET_DIAG_INFO, from linux/inet_diag.h. It is a ``tcp_info``."""
+"""The attribute INET_DIAG_INFO, from linux/inet_diag.h, whose value is a ``tcp_info``."""
 OPEN = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11
-"""TCP connections that are established, or that one side has closed."""
+"""The states of TCP connections that are established, or that one side has closed."""
 STATES = {socket.IPPROTO_TCP: OPEN, socket.IPPROTO_UDP: 0xFFFFFFFF}
 INODE_AT, ATTRIBUTES_AT, BYTES_AT = 68, 72, 120
-"""Offsets: of the inode and the attributes in a message, and of the bytes sent and received in a ``tcp_info``."""
+"""The offsets of the inode and the attributes in a message, and of the bytes sent and received in a ``tcp_info``."""
 SECONDS = 1.0
-"""For which the kernel may take to answer."""
+"""The time that the kernel may take to respond."""
 PART = 1 << 18
 
 
@@ -35,19 +35,19 @@ class Connections:
     """The connections of this network namespace at one moment, by the inode of their sockets."""
 
     moved: Mapping[int, int]
-    """Bytes that each TCP connection has sent and received."""
+    """The bytes that each TCP connection has sent and received."""
     uncounted: frozenset[int]
-    """Sockets of UDP: the kernel does not count their bytes."""
+    """UDP sockets, whose bytes the kernel does not count."""
 
     def of(self, sockets: set[int]) -> dict[int, int] | None:
-        """The bytes of these sockets; None: unknown."""
+        """The bytes of these sockets; None if they are unknown."""
         if sockets & self.uncounted:
             return None
         return {inode: self.moved[inode] for inode in sockets if inode in self.moved}
 
 
 def read_connections() -> Connections | None:
-    """The connections of all processes; None where the kernel does not say, as on macOS and in some sandboxes."""
+    """The connections of all processes; None if the kernel does not list them, as on macOS and in some sandboxes."""
     moved: dict[int, int] = {}
     uncounted = set()
     try:
@@ -56,7 +56,7 @@ def read_connections() -> Connections | None:
             for family in (socket.AF_INET, socket.AF_INET6):
                 for message in _dump(kernel, family, socket.IPPROTO_TCP):
                     inode = _number(message, INODE_AT, 4)
-                    if inode:  # else no process has it any more
+                    if inode:  # it is 0 if no process has the socket open any longer
                         moved[inode] = _bytes(message)
                 found = _dump(kernel, family, socket.IPPROTO_UDP)
                 uncounted |= {_number(message, INODE_AT, 4) for message in found}
@@ -66,12 +66,12 @@ def read_connections() -> Connections | None:
 
 
 def sockets_of(process: Path) -> set[int] | None:
-    """The inodes of the sockets that a process has open; None if it cannot be looked at.
+    """The inodes of the sockets that a process has open; None if they cannot be read.
 
-    Nor can one in another network namespace: its connections are not among those that `read_connections` finds.
+    Also returns None for a process in another network namespace, whose connections `read_connections` does not find.
 
     Args:
-        process: its folder in the proc file system.
+        process: the folder of the process in the proc file system.
     """
     found = set()
     try:
@@ -106,7 +106,7 @@ def _dump(kernel: socket.socket, family: int, protocol: int) -> Iterator[bytes]:
 
 
 def _bytes(message: bytes) -> int:
-    """Sent and received, of a message about a TCP connection."""
+    """The bytes sent and received, from a message about a TCP connection."""
     at = ATTRIBUTES_AT
     while at + 4 <= len(message):
         size, kind = struct.unpack_from("=HH", message, at)

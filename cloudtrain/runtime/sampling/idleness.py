@@ -1,6 +1,7 @@
-"""Since when the ranks of a host have done nothing: a part of how `cloudtrain.runtime.diagnose.silence` finds hangs.
+"""Measures how long the ranks of a host have done nothing, for `cloudtrain.runtime.diagnose.silence` to find hangs.
 
-Data in, data out: the clock is an argument. A sign of life that cannot be read counts as one.
+The functions do no input or output, and take the time as an argument. A usage that cannot be read counts as a sign of
+life.
 """
 
 from __future__ import annotations
@@ -9,27 +10,27 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 READINGS = 10
-"""Readings, at least, in the time after which a job hangs."""
+"""The least number of readings in the time after which a job counts as hanging."""
 SHORTEST_PAUSE = 1.0
-"""Seconds between two readings, at least."""
+"""The least seconds between two readings."""
 PAUSED_SECONDS = 3.0
-"""A reading that is late by more than this, and than a pause: this host did not run, and all ranks get fresh time."""
+"""If a reading is late by more than this and a pause, the host did not run, and the time of all ranks starts over."""
 CPU_SHARE, GPU_SHARE = 0.05, 5.0
-"""The use of one processor, and of a GPU in percent, from which on a rank computes."""
+"""The least use of a processor (as a share), and of a GPU (in percent), that shows that a rank computes."""
 MEMORY_BYTES = 1 << 20
 MOVED_RATE = 10_000.0
-"""Bytes per second that a process reads or writes."""
+"""The bytes per second that a rank has to read or write to show a sign of life."""
 NETWORK_RATE = 100_000.0
-"""The same on the network connections of a rank: they are kept alive with less."""
+"""The same for network connections. It is higher because connections are kept alive by small messages."""
 UNKNOWN, PAUSED = "could not be looked at", "was paused with its host"
 NETWORK, HOST_NETWORK = "used the network", "runs on a host whose network was used, perhaps by other programs"
 PROCESSOR, FILES, MEMORY = "used a processor", "read or wrote files", "has more or less memory"
 GPU, GPU_MEMORY = "used its GPU", "has more or less memory on its GPU"
-"""Predicates of a rank that shows a sign of life."""
+"""Signs of life, as predicates of a rank in messages."""
 BY_ANSWERS = (PROCESSOR, FILES, MEMORY)
-"""Those that a rank shows while it answers a query of the runtime."""
+"""The signs that a rank also shows while it responds to a query of the runtime."""
 ANSWER_SECONDS = 10.0
-"""Seconds that its answer may take on a busy machine."""
+"""Seconds that its response may take on a busy machine."""
 
 
 def pause(limit: float) -> float:
@@ -41,30 +42,30 @@ class Usage(NamedTuple):
     """The resources that a rank, and the processes below it, have used so far."""
 
     cpu: Mapping[int, float]
-    """Seconds of processors, by process ID."""
+    """The processor seconds, by process ID."""
     moved: Mapping[int, int] | None
-    """Bytes that each process has read and written; None if the system does not say."""
+    """The bytes that each process has read and written; None if the system does not provide them."""
     memory: int | None
     connections: Mapping[int, int] | None = None
-    """Bytes that each connection has sent and received; None: unknown, and those of the host count."""
+    """The bytes that each connection has sent and received. If they are unknown (None), those of the host count."""
 
 
 GpuUsage = tuple[Optional[float], Optional[float]]
-"""Use in percent, and bytes of memory. None: unknown."""
+"""The use in percent, and the bytes of memory; None for unknown values."""
 
 
 class HostUsage(NamedTuple):
-    """The resources of a host at one moment. None: unknown."""
+    """The resources that a host has used up to one moment; None for unknown values."""
 
     ranks: Mapping[int, Usage | None]
     network: float | None
-    """Bytes that its interfaces have received and sent, for all programs."""
+    """The bytes that its interfaces have received and sent, for all programs."""
     gpus: Mapping[int, GpuUsage] | None
-    """The GPU of each rank; if they share GPUs, all of them. Empty: there is none."""
+    """The usage of each rank's GPU, or of all GPUs if ranks share them; empty without GPUs."""
 
 
 class IdleMeter:
-    """Since when each rank of a host has done nothing.
+    """Measures how long each rank of a host has done nothing.
 
     Args:
         limit: see `Settings.hang_after`.
@@ -80,7 +81,7 @@ class IdleMeter:
         """The last sign of life of each rank."""
 
     def query(self, now: float) -> None:
-        """The runtime queries the ranks now: what they use to answer does not count as a sign of life."""
+        """Record a query of the ranks by the runtime. Resources used to respond do not count as a sign of life."""
         self._queried_at = now
 
     def add(self, now: float, usage: HostUsage) -> None:
@@ -105,7 +106,7 @@ class IdleMeter:
 
 
 def _sign(rank: int, before: HostUsage, now: HostUsage, used: Usage | None, seconds: float) -> str:
-    """The sign of life of a rank since the reading ``before``; empty: none. Unknown counts as one."""
+    """The sign of life of a rank since the reading ``before``; empty if there is none. Unknown values count as one."""
     old = before.ranks.get(rank)
     if used is None or old is None or used.moved is None or old.moved is None or now.gpus is None:
         return UNKNOWN

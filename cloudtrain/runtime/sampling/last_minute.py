@@ -9,24 +9,24 @@ from cloudtrain.runtime.sampling.machine import Machine
 from cloudtrain.runtime.sampling.nvml import Reading
 
 AGES = (60, 50, 40, 30, 20, 10, 5, 3, 2, 1, 0)
-"""Seconds before the end that have a line."""
+"""The times to print, in seconds before the end."""
 MOST_RANKS = 4
-"""In a line: those with the most memory."""
+"""The most ranks in a line, which are those with the most memory."""
 
 _GIB = 1 << 30
 
 
 class Moment(NamedTuple):
     time: float
-    """On the clock of `time.monotonic`."""
+    """The time on the clock of `time.monotonic`."""
     memory: int | None
-    """Bytes in use on the host: see `Machine.memory`."""
+    """The bytes in use on the host: see `Machine.memory`."""
     ranks: dict[int, int]
-    """Bytes of each rank."""
+    """The bytes of each rank."""
 
 
 def until_end_of(rank: int | None, moments: Sequence[Moment]) -> Sequence[Moment]:
-    """``moments`` without those after the last in which ``rank`` had memory; all of them if it never had."""
+    """``moments`` up to the last one in which ``rank`` had memory; all of them if it never had any."""
     last = max(
         (number for number, moment in enumerate(moments) if rank in moment.ranks), default=len(moments)
     )
@@ -34,7 +34,7 @@ def until_end_of(rank: int | None, moments: Sequence[Moment]) -> Sequence[Moment
 
 
 def describe(moments: Sequence[Moment], machine: Machine, gpus: Reading | None) -> str:
-    """Lines of text; empty without moments."""
+    """The memory at several times, as lines of text; empty without moments."""
     return "\n".join(_lines(moments, machine, gpus)) if moments else ""
 
 

@@ -1,4 +1,4 @@
-"""Reads what this machine, or its control group, does and uses: counters of the kernel. Linux only."""
+"""Reads the kernel's counters of this machine, or of its control group. Linux only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cloudtrain.runtime.sampling.connections import Connections, sockets_of
 from cloudtrain.runtime.sampling.idleness import Usage
 
 SECTOR = 512
-"""Bytes, in /proc/diskstats, on every disk."""
+"""The bytes of a sector in /proc/diskstats, for every disk."""
 NOT_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
-"""Begin the names of block devices that are not disks, or whose bytes those of other devices have, too."""
+"""Prefixes of block devices that are not disks, or whose bytes are also counted for other devices."""
 MOST_PROCESSES = 200
-"""The most processes of one rank that are looked at."""
+"""The most processes of one rank that are read."""
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -25,32 +25,32 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 @dataclass(frozen=True)
 class Group:
-    """The files of a control group. ``folder`` is that of its memory."""
+    """The files of a control group. ``folder`` is the folder of its memory controller."""
 
     folder: Path
     current: str
     peak: str
     cache: str
-    """The line of ``memory.stat`` with the caches that the kernel can free."""
+    """The name of the line in ``memory.stat`` with the caches that the kernel can free."""
     limit: int
 
 
 @dataclass
 class Machine:
-    """Counters of the machine, and of the control group of this process where there is one.
+    """The counters of the machine, and of this process's control group if there is one.
 
     Args:
         processes: the folder of the proc file system.
-        groups: the folder below which the control groups are mounted (cgroups(7)).
+        groups: the folder below which control groups are mounted (cgroups(7)).
     """
 
     processes: Path = Path("/proc")
     groups: Path = Path("/sys/fs/cgroup")
     blocks: Path = Path("/sys/block")
     group: Group | None = field(init=False)
-    """The group whose limit of memory is the lowest, of that of this process and those above it."""
+    """The group with the lowest memory limit, among this process's group and those above it."""
     total: int | None = field(init=False)
-    """Bytes of memory of the machine."""
+    """The machine's bytes of memory."""
 
     def __post_init__(self) -> None:
         self.total = self._meminfo().get("MemTotal")
@@ -61,13 +61,13 @@ class Machine:
         self._disks = {name for name in _listed(self.blocks) if not name.startswith(NOT_DISKS)}
 
     def memory(self) -> int | None:
-        """Bytes in use that the kernel cannot free just so."""
+        """The bytes in use, except caches that the kernel can free."""
         return self._memory(self.group)
 
     def free_memory(self) -> list[tuple[int, int]]:
-        """Bytes that can be used, and all bytes: of the machine, and of each control group.
+        """The free and the total bytes of the machine and of each control group with a limit.
 
-        The outer group of a Slurm job has the same limit as that of a step, and holds what earlier steps have left.
+        A Slurm job's outer group has the same limit as its step's group, and includes memory left by earlier steps.
         """
         limits = [(None, self.total), *((group, group.limit) for group in self._limited)]
         found = [(self._memory(group), limit) for group, limit in limits]
@@ -87,11 +87,11 @@ class Machine:
         return self.group.limit if self.group else self.total
 
     def memory_peak(self) -> int | None:
-        """The most bytes that the group has had, with caches; None without a group."""
+        """The most bytes that the group has used, including caches; None without a group."""
         return _number(self.group.folder / self.group.peak) if self.group else None
 
     def cpu_seconds(self) -> float | None:
-        """Seconds of processors that the group of this process has used."""
+        """The processor seconds that this process's group has used."""
         if self._cpu is None:
             return None
         if self._cpu.name == "cpu.stat":
@@ -101,7 +101,7 @@ class Machine:
         return None if nanoseconds is None else nanoseconds / 1e9
 
     def disk_bytes(self) -> tuple[int, int] | None:
-        """Bytes that the disks have read and written."""
+        """The bytes that the disks have read and written."""
         found = [line.split() for line in _text(self.processes / "diskstats").splitlines()]
         disks = [line for line in found if len(line) > 9 and line[2] in self._disks]
         with contextlib.suppress(ValueError):
@@ -112,7 +112,7 @@ class Machine:
         return None
 
     def network_bytes(self) -> tuple[int, int] | None:
-        """Bytes that the network interfaces have received and sent."""
+        """The bytes that the network interfaces have received and sent."""
         lines = [line.partition(":") for line in _text(self.processes / "self/net/dev").splitlines()]
         found = [rest.split() for name, colon, rest in lines if colon and name.strip() != "lo"]
         with contextlib.suppress(ValueError, IndexError):
@@ -121,13 +121,13 @@ class Machine:
         return None
 
     def memory_of(self, pid: int) -> int | None:
-        """Bytes of a process, and of those that it started without what they share; None if there is no process."""
+        """The bytes of a process, and the unshared bytes of its descendants; None if there is no such process."""
         sizes = _text(self.processes / f"{pid}/statm").split()
         if len(sizes) < 3:
             return None
         size = int(sizes[1])
         found = self._children(pid)
-        for child in found:  # grows
+        for child in found:  # the list grows
             if len(found) < MOST_PROCESSES:
                 found += self._children(child)
             sizes = _text(self.processes / f"{child}/statm").split()
@@ -136,24 +136,24 @@ class Machine:
         return size * _PAGE
 
     def usage_of(self, pid: int, connections: Connections | None = None) -> Usage | None:
-        """The resources of a process, and of those below it; None if there is no process.
+        """The resources that a process and its descendants have used; None if there is no such process.
 
         Args:
-            connections: those of this machine, if they are known.
+            connections: the connections of this machine; None if they are unknown.
         """
         found = [pid]
-        for one in found:  # grows
+        for one in found:  # the list grows
             if len(found) < MOST_PROCESSES:
                 found += self._children(one, "*")
         cpu: dict[int, float] = {}
-        # a kernel that does not list the processes below this one hides what they do
+        # if the kernel does not list a process's children, their input and output are unknown
         lists = os.path.exists(self.processes / f"{pid}/task/{pid}/children")
         moved: dict[int, int] | None = {} if lists else None
         for one in found:
             fields = _text(self.processes / f"{one}/stat").rpartition(")")[2].split()
             if len(fields) < 15:
                 continue
-            cpu[one] = sum(map(int, fields[11:15])) / _TICKS  # also of children that have ended
+            cpu[one] = sum(map(int, fields[11:15])) / _TICKS  # includes children that have ended
             counts = _values(_text(self.processes / f"{one}/io").replace(":", ""))
             if moved is not None and "rchar" in counts:
                 moved[one] = counts["rchar"] + counts["wchar"]
@@ -167,7 +167,7 @@ class Machine:
         return Usage(cpu, moved, self.memory_of(pid), used)
 
     def _children(self, pid: int, thread: int | str = "") -> list[int]:
-        """The processes that a thread has started; default: the main thread, ``*``: all threads."""
+        """The processes that a thread has started: the main thread by default, or all threads for ``*``."""
         files = sorted(self.processes.glob(f"{pid}/task/{thread or pid}/children"))
         return [int(child) for file in files for child in _text(file).split()]
 
@@ -176,13 +176,13 @@ class Machine:
         return {line[0]: int(line[1]) * 1024 for line in lines if len(line) > 1 and line[1].isdigit()}
 
     def _folders(self, controller: str) -> Iterator[tuple[bool, Path]]:
-        """Whether it is version 2, and the folder: of the group of this process, and of those above it."""
+        """The folders of this process's group and of those above it, each with whether it is of cgroups version 2."""
         for line in _text(self.processes / "self/cgroup").splitlines():
             _, controllers, path = (*line.split(":", 2), "", "")[:3]
             if controllers and controller not in controllers.split(","):
                 continue
             root = self.groups / controller if controllers else self.groups
-            # in a container, the path may be that of the machine, and the group itself the root
+            # in a container, the path may be that of the machine, while the group itself is mounted as the root
             parts = [part for part in path.split("/") if part]
             for depth in range(len(parts), -1, -1):
                 yield not controllers, root.joinpath(*parts[:depth])

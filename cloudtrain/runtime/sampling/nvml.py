@@ -1,6 +1,6 @@
-"""The part of NVIDIA's management library that samples need: cheap calls only.
+"""Calls those functions of NVIDIA's management library (NVML) that samples need and that are cheap.
 
-It never lists the processes on a GPU: that takes milliseconds, in which the driver delays the training.
+It never lists the processes on a GPU, because this takes milliseconds, during which the driver delays the training.
 Names and numbers are those of nvml.h (https://docs.nvidia.com/deploy/nvml-api/).
 """
 
@@ -17,14 +17,14 @@ LIBRARY = "libnvidia-ml.so.1"
 IS_LOST = 15
 """NVML_ERROR_GPU_IS_LOST."""
 SHORT = len("GPU-8932f937")
-"""Characters of the UUID of a GPU that CUDA_VISIBLE_DEVICES and people need."""
+"""The characters of a GPU's UUID that suffice for CUDA_VISIBLE_DEVICES, and for people."""
 MOST_EVENTS = 100
-"""Faults that are read at a time."""
+"""The most faults to read at a time."""
 
 _XID = 0x8
 """nvmlEventTypeXidCriticalError."""
 _REASONS = (("power", 0x04 | 0x80), ("thermal", 0x20 | 0x40), ("hardware", 0x08))
-"""nvmlClocksThrottleReasons: of these, only those that a user can do something about."""
+"""Bits of nvmlClocksThrottleReasons, only for reasons about which a user can do something."""
 
 
 class _Utilization(ctypes.Structure):
@@ -47,7 +47,7 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Reading:
-    """The columns of all GPUs, without the prefix ``gpu_``. None: the driver does not report it."""
+    """The columns of all GPUs, without the prefix ``gpu_``; None for values that the driver does not report."""
 
     ids: list[str]
     columns: dict[str, list[Any]]
@@ -56,17 +56,17 @@ class Reading:
 
 
 class NvmlFailed(Exception):
-    """The library does not work here."""
+    """Raised if the library does not work on this host."""
 
 
 class Nvml:
-    """The GPUs of this host that the ranks see, also in a container and with CUDA_VISIBLE_DEVICES.
+    """The GPUs of this host that are visible to the ranks, including in containers and with CUDA_VISIBLE_DEVICES.
 
-    Any call may take minutes where the driver hangs.
+    Any call may take minutes if the driver hangs.
     """
 
     def __init__(self, environ: Mapping[str, str], library: str = LIBRARY) -> None:
-        """Raises OSError without the library, NvmlFailed if it does not work."""
+        """Raises OSError if there is no library, and NvmlFailed if it does not work."""
         self._library = ctypes.CDLL(library)
         if self._call("nvmlInit_v2"):
             raise NvmlFailed
@@ -74,7 +74,7 @@ class Nvml:
         self._faults = self._register()
 
     def read(self) -> Reading:
-        """The values of this moment, and the faults since the last call."""
+        """The current values, and the faults since the last call."""
         xids = dict(self._new_faults())
         columns: dict[str, list[Any]] = {}
         lost = []
@@ -108,7 +108,7 @@ class Nvml:
         return Reading([*names.values()], columns, [names[uuid] for uuid in lost])
 
     def _choose(self, environ: Mapping[str, str]) -> Iterator[tuple[str, ctypes.c_void_p]]:
-        """The GPUs that the ranks see, by UUID; of those that are divided, their parts, if they can be had."""
+        """The GPUs that are visible to the ranks, by UUID; instead of divided GPUs, their MIG devices if possible."""
         wanted = environ.get("CUDA_VISIBLE_DEVICES") is not None
         visible = visible_gpus(environ) if wanted else ()
         count = self._number("nvmlDeviceGetCount_v2", ctypes.c_uint()) or 0
@@ -141,7 +141,7 @@ class Nvml:
         return text.value.decode("ascii", "replace")
 
     def _register(self) -> ctypes.c_void_p | None:
-        """The set of events that has the faults of the GPUs; None if there are no such events."""
+        """The set of events for the faults of the GPUs; None if there are no such events."""
         faults = self._handle("nvmlEventSetCreate")
         for device in self._devices.values() if faults else ():
             self._call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(_XID), faults)
@@ -164,7 +164,7 @@ class Nvml:
         return None if self._call(function, *arguments, ctypes.byref(result)) else result.value
 
     def _call(self, function: str, *arguments: Any) -> int:
-        """The error code of a function; not 0 if the driver is too old to have it."""
+        """The error code of a function; -1 if the driver is too old to have the function."""
         try:
             code: int = getattr(self._library, function)(*arguments)
         except AttributeError:

@@ -1,4 +1,4 @@
-"""Samples this host in a thread, and records what it finds as events: see docs/guides/watch.md."""
+"""Samples this host in a thread, and records the samples as events: see docs/guides/watch.md."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ Wait = tuple[float, float, float]
 """See `note_data`."""
 
 SECONDS = 10.0
-"""Between two readings."""
+"""The time between two readings."""
 MEMORY_SECONDS = 1.0
-"""Between two readings of the memory: a process can fill it in seconds."""
+"""The time between two readings of the memory, which a process can fill in seconds."""
 SHARE, DEVICES_SHARE = 0.003, 0.001
-"""The share of a processor for this thread, and for each that reads devices. One that takes more pauses longer."""
+"""The share of a processor for this thread, and for each thread that reads devices. A thread over it pauses longer."""
 KEPT_SECONDS = 60.0
 FULL_RATE_SECONDS = 300.0
-"""For this long, each reading is recorded; then, one sample a minute."""
+"""The time for which every reading is recorded; after that, there is one sample a minute."""
 RARE_SECONDS = 60.0
 MOST_HOSTS = 256
-"""With more hosts, each records less often, so that there are no more samples than from this number of hosts."""
+"""With more hosts, each one records less often, so that the number of samples is that of this number of hosts."""
 OTHER_DEVICES = ("/dev/kfd", "/dev/neuron0", "/dev/accel0", "/dev/accel/accel0")
-"""Accelerators whose use is not read: of AMD, AWS Neuron, TPUs and others."""
+"""Devices of accelerators whose use is not read: AMD, AWS Neuron, TPUs and others."""
 NEARLY_FULL, NEWS = 0.8, 0.01
-"""Shares of the limit of memory: above the first, a reading that exceeds all before by the second is recorded."""
+"""Shares of the memory limit. Above the first, a reading is recorded if it exceeds all earlier ones by the second."""
 MOST_FAULTS = 1000
 FAULTS_SECONDS = 2.0
-"""How long the diagnosis of a rank that failed waits for the driver."""
+"""The time for which the diagnosis of a failed rank waits for the driver."""
 CLOSE_SECONDS = 5.0
 LEAST_SECONDS = 0.5
-"""The last sample, at the end of the job, covers at least this."""
+"""The least time that the last sample, at the end of the job, covers."""
 
 
 @dataclass
@@ -64,15 +64,15 @@ class _Recorded:
 
     at: float
     highest: float = 0.0
-    """Bytes of memory."""
+    """The most bytes of memory in a recorded reading."""
     waiting: list[dict[str, Any]] = field(default_factory=list)
-    """The readings since then."""
+    """The readings since ``at``."""
 
 
 class Sampler:
-    """Samples this host until `close`. A driver or a disk that hangs does not delay anything else.
+    """Samples this host until `close`. A driver or a disk that hangs does not delay other readings.
 
-    It begins after a second, when the ranks have been started.
+    Sampling begins after a second, when the ranks have been started.
 
     Args:
         folder: the job's folder, whose disk may become full.
@@ -99,7 +99,7 @@ class Sampler:
         self._run_folder = ""
         self._slots: Sequence[RankSlot] = ()
         self._pids: dict[int, int] = {}
-        """By rank."""
+        """The process ID of each rank."""
         self._meter = IdleMeter(hang_after) if hang_after else None
         self._moments: deque[Moment] = deque(maxlen=int(KEPT_SECONDS / MEMORY_SECONDS))
         self._machine: Machine | None = None
@@ -108,9 +108,9 @@ class Sampler:
         self._faults: dict[tuple[str, int], None] = {}
         """The GPU and the number of each fault that the driver has reported."""
         self._new_faults: deque[tuple[str, int]] = deque(maxlen=MOST_FAULTS)
-        """Those that no sample has yet."""
+        """The faults that are not in a sample yet."""
         self._hangs = False
-        """Whether the driver did not answer in time."""
+        """Whether the driver did not respond in time."""
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="samples", daemon=True)
@@ -119,23 +119,23 @@ class Sampler:
 
     @classmethod
     def of(cls, config: HostConfig, environ: Mapping[str, str], events: EventLog) -> Sampler:
-        """The sampler of a host; of one whose job turns sampling off, one that does nothing."""
+        """The sampler of a host, which does nothing if the job turns sampling off."""
         folder, hosts, settings = config.paths.base, config.host.count, config.settings
         limit = settings.hang_after
         seconds = min(SECONDS, pause(limit)) if limit else SECONDS
         return cls(events, folder, hosts, environ, seconds=seconds, is_on=settings.samples, hang_after=limit)
 
     def watch(self, run_folder: str, slots: Sequence[RankSlot]) -> None:
-        """From now on, this host has ranks."""
+        """Sample these ranks too from now on."""
         self._run_folder, self._slots = run_folder, slots
 
     def query(self) -> None:
-        """The runtime queries the ranks of this host now: see `IdleMeter.query`."""
+        """Record a query of this host's ranks by the runtime: see `IdleMeter.query`."""
         if self._meter:
             self._meter.query(time.monotonic())
 
     def idle(self) -> dict[int, float]:
-        """Seconds for which each rank of this host has done nothing; none if nothing is sampled."""
+        """Seconds for which each rank of this host has done nothing; empty if nothing is sampled."""
         return self._meter.idle() if self._meter and self._thread.is_alive() else {}
 
     def signs(self) -> dict[int, str]:
@@ -143,25 +143,25 @@ class Sampler:
         return dict(self._meter.signs) if self._meter else {}
 
     def close(self) -> None:
-        """Record the last sample, within `CLOSE_SECONDS`: the disk may hang."""
+        """Record the last sample. Waits for `CLOSE_SECONDS` at most, because the disk may hang."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_SECONDS)
 
     def gpu_faults(self) -> list[tuple[str, int]]:
-        """The faults of this host's GPUs up to now, by GPU and number. Waits for a driver that hangs only once."""
+        """The faults of this host's GPUs so far, by GPU and number. Waits only once for a driver that hangs."""
         if self._nvml and not self._hangs:
             found = self._nvml.get(urgent=FAULTS_SECONDS)
             self._hangs = not found or found[1] > 0
         return [*self._faults]
 
     def explain(self, report: FailureReport) -> FailureReport:
-        """``report``, with the last minute if a rank ran out of memory."""
+        """``report``, completed with the memory in the last minute if a rank ran out of memory."""
         is_out = report.failure_class == FailureClass.OUT_OF_MEMORY
         return replace(report, memory=self.last_minute(report.rank)) if is_out else report
 
     def last_minute(self, rank: int | None = None) -> str:
-        """The course of the memory, as text: up to this moment, or to the last in which ``rank`` had any."""
+        """The use of memory in the last minute, as text, up to now or to the last moment in which ``rank`` had any."""
         from cloudtrain.runtime.sampling.last_minute import describe, until_end_of
 
         if not self._machine:
@@ -216,7 +216,7 @@ class Sampler:
     def _record(
         self, recorded: _Recorded, reading: dict[str, Any], now: float, *, is_due: bool, is_last: bool
     ) -> None:
-        """Record what was read since the last record, if it is due, or the last reading is important."""
+        """Record the readings since the last record if a record is due or the last reading is important."""
         from cloudtrain.runtime.sampling.series import merge
 
         recorded.waiting.append(reading)
@@ -225,13 +225,13 @@ class Sampler:
         since = now - recorded.at
         is_due = (is_due and since >= 0.9 * self._full_seconds) or is_last or since >= self._rare_seconds
         if is_due or is_filling or any(reading.get("gpu_xid") or ()):
-            with contextlib.suppress(OSError):  # a file system that fails: the job continues without
+            with contextlib.suppress(OSError):  # the file system fails; the job continues without samples
                 event = self._events.record("sample", seconds=round(since, 3), **merge(recorded.waiting))
                 self._events.append(to_line(event))
             recorded.at, recorded.highest, recorded.waiting = now, max(recorded.highest, memory), []
 
     def _memory_since(self, time: float) -> dict[str, Any]:
-        """The most memory of the host and of each rank."""
+        """The most memory of the host and of each rank since ``time``."""
         found = [moment for moment in self._moments if moment.time > time]
         ranks: dict[int, int] = {}
         for moment in found:
@@ -261,7 +261,7 @@ class Sampler:
         return HostUsage(ranks, network, self._gpus_of_ranks(found))
 
     def _gpus_of_ranks(self, found: tuple[Reading, float] | None) -> dict[int, GpuUsage] | None:
-        """The GPU of each rank where there is one for each, else all GPUs; None if a GPU cannot be read."""
+        """The GPU of each rank if there is one for each, or else all GPUs; None if a GPU cannot be read."""
         if found is None:
             is_unknown = any(map(os.path.exists, OTHER_DEVICES)) or gpu_count(self._environ)
             return None if is_unknown else {}
@@ -320,7 +320,7 @@ class Sampler:
         faults = [self._new_faults.popleft() for _ in range(len(self._new_faults))]
         for gpu, number in faults:
             about = xids.of_hardware(number)
-            if about:  # the others are in the failure report, if they end a rank
+            if about:  # other faults are in the failure report if they end a rank
                 self._warn_once(
                     f"the driver has reported Xid {number} of {gpu} on {self._events.source}: {about}"
                 )
@@ -356,7 +356,7 @@ def _counters(machine: Machine) -> dict[str, float | None]:
 
 
 def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
-    """Per second; None also if a counter was reset."""
+    """The increase per second; None if it is unknown, or a counter was reset."""
     return None if before is None or after is None or after < before else (after - before) / seconds
 
 

@@ -1,4 +1,4 @@
-"""Makes one sample out of several: means of rates, the largest of levels, the last of everything else."""
+"""Merges several samples into one: the means of rates, the maxima of levels, and the last of all other values."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 MEANS = ("cpu", "disk_read", "disk_write", "network_in", "network_out", "gpu_use", "gpu_power", "rank_data")
 LARGEST = ("memory", "rank_memory", "gpu_memory", "gpu_temperature")
 PEAKS = ("cpu", "gpu_use")
-"""Of these means, the largest value is a field, too: ``cpu_max``, ``gpu_use_max``."""
+"""Means whose largest value is also a field: ``cpu_max``, ``gpu_use_max``."""
 KEYS = ("gpu", "ranks")
-"""Whose values the lists have, by the beginnings of their names."""
+"""Fields that name the elements of lists: ``gpu`` for fields that start with ``gpu_``, ``ranks`` for ``rank_``."""
 
 Values = Mapping[str, Any]
 
 
 def merge(samples: Sequence[Values]) -> dict[str, Any]:
-    """The fields of one sample for the time of all of them, without those that none has."""
+    """The fields of one sample for the time of all given ones, without unknown values."""
     last = samples[-1]
     alike = {key: [sample for sample in samples if sample.get(key) == last.get(key)] for key in (*KEYS, "")}
     merged: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def merge(samples: Sequence[Values]) -> dict[str, Any]:
 
 
 def _each(given: Sequence[Any], combine: Any) -> Any:
-    """``combine`` for numbers, or for each place in lists of numbers; leaves out what is None."""
+    """Apply ``combine`` to numbers, or to the numbers at each index of lists. Ignores None."""
     known = [value for value in given if value is not None]
     if not known:
         return None
@@ -51,7 +51,7 @@ def _is_known(value: Any) -> bool:
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers with three decimals, and whole numbers as such: a sample is a short line."""
+    """Numbers with three decimals, and whole numbers as integers, to keep the line of a sample short."""
     if isinstance(value, list):
         return [*map(_rounded, value)]
     if isinstance(value, float):

@@ -1,6 +1,6 @@
-"""The faults that NVIDIA's driver reports by number: what they mean, and what to do.
+"""The numbers of faults that NVIDIA's driver reports (Xids), with their meaning and the remedy.
 
-After NVIDIA's catalog (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html).
+From NVIDIA's catalog (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Xid(NamedTuple):
     meaning: str
     action: str
     is_of_hardware: bool = True
-    """Also if it is of firmware. False: usually the mistake of a program."""
+    """Whether it is a fault of the hardware or firmware. Other faults are usually mistakes of a program."""
 
 
 XIDS = {
@@ -60,7 +60,7 @@ _LINE = pattern(r"NVRM: Xid \((?P<gpu>[^)]*)\): (?P<xid>\d+)\b")
 
 
 def to_line(gpu: str, number: int) -> str:
-    """A fault as in the kernel's log."""
+    """A fault as a line of the kernel's log."""
     known = XIDS.get(number)
     return f"NVRM: Xid ({gpu}): {number}" + (f", {known.meaning}" if known else "")
 
@@ -72,7 +72,7 @@ def facts_of(number: int) -> dict[str, str]:
 
 
 def of_hardware(number: int) -> str:
-    """The meaning of a fault of the hardware, and what to do; empty for other faults."""
+    """The meaning of a hardware fault, and the remedy; empty for other faults."""
     known = XIDS.get(number)
     return f"{known.meaning}. {known.action}" if known and known.is_of_hardware else ""
 

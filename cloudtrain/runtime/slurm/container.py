@@ -1,7 +1,7 @@
-"""Containers that srun itself starts: with Pyxis, or as OCI bundles.
+"""Starts containers with srun itself, through Pyxis or as OCI bundles.
 
-srun starts the same command line on all nodes, but each host has its own folder for ``/opt/ml``. So a step before it
-puts a link to that folder at one path on every node: the *own folder link*. Its parent has a random name.
+srun starts the same command line on all nodes, but each host has its own folder for ``/opt/ml``. Therefore a preceding
+step creates a link to that folder at the same path on every node, the *own folder link*. Its parent has a random name.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from cloudtrain.runtime.start.node_container import (
 )
 
 OWN_FOLDER = "ml"
-"""The name of the link in the folder that `link_own_folder` makes."""
+"""The name of the link in the folder that `link_own_folder` creates."""
 COPIES = "shared"
-"""The folder next to it with copies of files that other jobs use too."""
+"""The name of the folder next to the link, with copies of files that other jobs use too."""
 
 CONFIG = "config.json"
 LARGEST_CONFIG = 10_000_000
 BUNDLE = "bundle"
-"""The folder of a job with its configuration of an OCI bundle."""
+"""The folder in a job folder with the job's configuration of an OCI bundle."""
 PROGRAM = "cloudtrain.runtime.slurm.container"
 STEP_SECONDS = 120
 
 LOOKED_FOR = {PYXIS: "--container-image", OCI: "--container="}
-"""The option of srun that an engine needs."""
+"""The option of srun that each engine needs."""
 
 
 def check_srun(engine: str, help_text: str, place: str) -> None:
@@ -77,8 +77,8 @@ def step_options(
 
     Args:
         link: the own folder link: see above.
-        mounts: as in `Mount.parse`.
-        environ: the environment of srun. The container gets these variables; their values are not in the options.
+        mounts: mounts as text, for `Mount.parse`.
+        environ: the environment of srun. The container gets these variables, whose values are not in the options.
         bundle: for an OCI bundle, the folder with this job's configuration of it (`write_bundle`).
 
     Raises ValueError for a path that cannot be in an option.
@@ -97,12 +97,12 @@ def step_options(
 
 
 def inner_command(runtime: str, arguments: Sequence[str]) -> list[str]:
-    """The command of srun in the container. Its path is absolute: any other is looked up outside of the container."""
+    """The command of srun in the container. Its path is absolute, as others are looked up outside of the container."""
     return ["/usr/bin/env", "sh", "-c", START, runtime, *arguments]
 
 
 def write_bundle(container: Container, link: str, mounts: Iterable[str], target: Path) -> None:
-    """Write this job's configuration of an OCI bundle: the bundle's own, with the job's mounts.
+    """Write this job's configuration of an OCI bundle, which is the bundle's own with the job's mounts added.
 
     Slurm sets the command and the variables in it. Raises PlatformError.
     """
@@ -126,7 +126,7 @@ def write_bundle(container: Container, link: str, mounts: Iterable[str], target:
 
 
 def link_own_folder(parent: str, base: str, shared: Iterable[str]) -> None:
-    """Make ``parent`` on this node, for this user only, with the own folder link and copies of ``shared`` files in it.
+    """Create ``parent`` on this node, for this user only, with the own folder link and copies of ``shared`` files.
 
     Raises OSError, PlatformError.
     """
@@ -136,7 +136,7 @@ def link_own_folder(parent: str, base: str, shared: Iterable[str]) -> None:
 
 
 def unlink_own_folder(parent: str) -> None:
-    """Remove what `link_own_folder` made, if it is there."""
+    """Remove the files that `link_own_folder` created, if they exist."""
     shutil.rmtree(os.path.join(parent, COPIES), ignore_errors=True)
     for remove, path in ((os.unlink, os.path.join(parent, OWN_FOLDER)), (os.rmdir, parent)):
         try:
@@ -158,7 +158,7 @@ class StepContainer:
     """A container of Pyxis or an OCI runtime.
 
     Args:
-        base: the beginning of an srun command that runs something once on every node.
+        base: the start of an srun command that runs a program once on every node.
         request: the body of the job's request.
         folder: the job folder.
     """
@@ -176,7 +176,7 @@ class StepContainer:
         self._parent = os.path.join(tempfile.gettempdir(), f"cloudtrain-{secrets.token_hex(8)}")
 
     def begin(self) -> None:
-        """Look for the options of srun, and put the own folder link on every node. Raises PlatformError."""
+        """Check the options of srun, and create the own folder link on every node. Raises PlatformError."""
         shown = subprocess.run(
             [self._base[0], "--help"], capture_output=True, text=True, timeout=STEP_SECONDS
         )

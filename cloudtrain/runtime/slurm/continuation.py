@@ -1,12 +1,13 @@
-"""How a job on Slurm continues after a preemption or a time limit, as its batch step arranges it.
+"""Continues a job on Slurm after a preemption or a time limit, from its batch step.
 
-``scontrol requeue`` puts the job into the queue again under its number, also one that PreemptMode=CANCEL is ending.
-Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
-ended. Where they have neither, a client does so that waits for the job: no other one submits anything. With a chain,
-further submissions wait in the queue already: see `cloudtrain.platforms.slurm.jobs`.
+``scontrol requeue`` requeues the job under its number, even while PreemptMode=CANCEL is ending it. If the nodes do not
+have scontrol, or the cluster refuses, sbatch submits the job again, to start after this submission has ended. If they
+have neither, a client that waits for the job submits it; in no other case does a client submit anything. With a chain,
+further submissions are in the queue already: see `cloudtrain.platforms.slurm.jobs`.
 
-Slurm's time limit may come from the job, the partition, a QOS or an administrator: only the running job knows it. The
-script requests a notice as if the limit were long. In a shorter one, that arrives too early, and counts later.
+Slurm's time limit may be set by the job, the partition, a QOS or an administrator, and is available only to the running
+job. The batch script requests a notice for a long limit. With a shorter limit, this notice arrives too early, and takes
+effect later.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ from cloudtrain.runtime.supervisor.submissions import (
 from cloudtrain.storage.atomic import replace_file
 
 END_SECONDS = 120
-"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
+"""The time that a job's end takes in addition to its grace, for the last uploads and the end of all processes."""
 EARLY_SECONDS = 60
-"""How many seconds earlier than requested Slurm may send a signal."""
+"""The seconds by which Slurm may send a signal earlier than requested."""
 LARGEST_PART = 3
-"""The notice takes at most a third of the time."""
+"""The notice takes at most this fraction, a third, of the time limit."""
 
 
 def notice_seconds(stop_grace: float, limit: float | None = None) -> float:
-    """How long before the time limit a job begins to end. Half of it is enough for the grace of at most 120 s."""
+    """The time before its time limit at which a job begins to end. Half of it suffices for a grace of up to 120 s."""
     notice = stop_grace + END_SECONDS
     return notice if limit is None else min(notice, limit / LARGEST_PART)
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """When a job started and when Slurm ends it, in seconds since the epoch."""
+    """The time at which a job started, and at which Slurm ends it, in seconds since the epoch."""
 
     start: float
     end: float
@@ -64,7 +65,7 @@ class TimeLimit:
         return self.end - self.start
 
     def spare_seconds(self, stop_grace: float, now: float) -> float:
-        """How long the job may still train after a notice that arrived at ``now``; 0 if that is not too early."""
+        """The time for which the job may still train after a notice at ``now``; 0 if the notice was not too early."""
         asked, needed = notice_seconds(stop_grace), notice_seconds(stop_grace, self.seconds)
         left = self.end - now
         if needed == asked or left > asked + EARLY_SECONDS:  # a long limit, or not a notice of its end
@@ -77,7 +78,7 @@ def parse_time_limit(shown: str, environ: Mapping[str, str]) -> TimeLimit | None
 
     Args:
         shown: the output of ``scontrol show job --oneliner``, with ``SLURM_TIME_FORMAT=%s``.
-        environ: of the batch step. Later versions of Slurm write the times there.
+        environ: the environment of the batch step, in which later versions of Slurm set the times.
     """
     times = []
     for name, variable in (("StartTime", "SLURM_JOB_START_TIME"), ("EndTime", "SLURM_JOB_END_TIME")):
@@ -94,17 +95,17 @@ ANSWER_SECONDS = 10.0
 LONGEST_TAIL = 1 << 16
 SCRIPT = "job.sh"
 INTERRUPTED = "interrupted"
-"""The file with the number of the submission after which a client is to submit the job again."""
+"""The file with the number of the submission that a client has to follow with a new one."""
 
 _TAKEN = pattern(
     rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
 )
-"""A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
+"""A line of slurmstepd in the output of a job, before SIGTERM, unless a user has cancelled the job."""
 _PREEMPTED = pattern(r" PreemptTime=\d")
-"""In the description of a job that is preempted with a grace: its batch step gets no signal yet."""
+"""A field in the description of a job that is preempted with a grace, whose batch step gets no signal yet."""
 _CAUSES = {b"TIME LIMIT": FailureClass.TIME_LIMIT, b"NODE FAILURE": FailureClass.HOST_LOST}
 WAITS_ALREADY = "Job is pending execution"
-"""The refusal of ``scontrol requeue`` for a job that Slurm has put into the queue again itself."""
+"""The error of ``scontrol requeue`` for a job that Slurm itself has requeued."""
 
 
 class SlurmContinuation:
@@ -112,11 +113,11 @@ class SlurmContinuation:
 
     Args:
         number: Slurm's number of this submission.
-        requeue: the option of this name. With ``chain``, other submissions wait for the end of this one.
+        requeue: the platform option ``requeue``. With ``chain``, other submissions wait for the end of this one.
     """
 
     notice_seconds = 120.0
-    """The job begins a little later than its time limit, and Slurm may send the notice a minute early."""
+    """The job starts a little later than its time limit, and Slurm may send the notice a minute early."""
 
     def __init__(
         self, folder: JobFolder, number: str, *, requeue: str, environ: Mapping[str, str] = os.environ
@@ -142,7 +143,7 @@ class SlurmContinuation:
             return False
 
     def cause(self) -> FailureClass:
-        """The reason that Slurm gives: in the output of the job, or else in its description of the job."""
+        """The reason that Slurm gives in the output of the job, or else in its description of the job."""
         with contextlib.suppress(OSError):
             if notices := self._notices():
                 return _CAUSES.get(notices[-1], FailureClass.PREEMPTED)
@@ -154,7 +155,7 @@ class SlurmContinuation:
         return FailureClass.TIME_LIMIT if is_near else FailureClass.PREEMPTED
 
     def _notices(self) -> list[bytes]:
-        """Why slurmstepd ends the job, by its lines in the output of this submission. Raises OSError."""
+        """The reasons of slurmstepd for the job's end, in the output of this submission. Raises OSError."""
         with open(self._output, "rb") as file:
             file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
             return _TAKEN.findall(file.read())
@@ -168,9 +169,9 @@ class SlurmContinuation:
         return limit.spare_seconds(self._stop_grace, time.time()) if limit else 0.0
 
     def ask_grace(self) -> Callable[[], float]:
-        """Ask Slurm for this job's time limit. Returns what waits for the answer.
+        """Query Slurm for this job's time limit. Returns a function that waits for the result.
 
-        That is the grace for which a notice of the limit leaves time.
+        The result is the longest grace for which a notice of the limit leaves time.
         """
         shown = self._launch(*self._show_command)
 
@@ -221,9 +222,9 @@ class SlurmContinuation:
         return f"{refused}. To submit the job again, run: cloudtrain wait {self._folder.path.name}"
 
     def end(self) -> None:
-        """The job has ended: take the submissions that wait for this one out of the queue.
+        """Remove the submissions that wait for this one from the queue, because the job has ended.
 
-        Without scancel, the next one starts, finds that it is not needed, and succeeds: Slurm removes the others then.
+        Without scancel, the next one starts, finds that it is not needed, and succeeds. Slurm then removes the others.
         """
         if self._requeues == "chain" and shutil.which("scancel"):
             known = (self._folder.path / SUBMISSIONS).read_bytes()
@@ -231,13 +232,13 @@ class SlurmContinuation:
             self._run("scancel", "--state=PENDING", *numbers)
 
     def _requeue(self) -> str | None:
-        """Put this job into the queue again. Returns why that is not possible."""
+        """Requeue this job. Returns None, or the reason why that is not possible."""
         if not shutil.which("scontrol"):
             return "there is no scontrol and no sbatch on this node"
         done = self._run("scontrol", "requeue", self._number)
         if done.returncode == 0 or WAITS_ALREADY in done.stderr:
             return None
-        # it may have worked: Slurm's answer is lost, or SIGTERM, which follows from it, has ended the command
+        # it may have succeeded, but Slurm's response was lost, or the resulting SIGTERM has ended the command
         restarts = re.search(r" Restarts=(\d+)", self._show())
         if restarts and int(restarts[1]) > self._restarts:
             return None
@@ -259,7 +260,7 @@ class SlurmContinuation:
         return self._launch(*command)(COMMAND_SECONDS)
 
     def _launch(self, *command: str) -> Callable[[float], subprocess.CompletedProcess[str]]:
-        """Start a command. Returns what waits for its end, for at most the given number of seconds."""
+        """Start a command. Returns a function that waits for its end, up to a number of seconds."""
         try:
             process = subprocess.Popen(
                 command,

@@ -1,7 +1,7 @@
 """The batch step of a job on Slurm, on its first node.
 
-Usage: ``python cloudtrain.pyz cloudtrain.runtime.slurm.step FOLDER``, with the folder of the job; for an element of
-an array ``FOLDER --element``, without the number at the end of its name.
+Usage: ``python cloudtrain.pyz cloudtrain.runtime.slurm.step FOLDER [--element]``. FOLDER is the job folder; with
+``--element``, that of an element of an array, without the number at the end of its name.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from cloudtrain.runtime.supervisor.node_hosts import NodeHosts
 from cloudtrain.storage.atomic import replace_file
 
 REMOVAL = "node-epilog.sh"
-"""The script in the job's folder that removes what a killed node program has left on its node."""
+"""The script in the job folder that removes the remains of a killed node program from its node."""
 
 
 class SlurmHosts(NodeHosts):
-    """The nodes in the order that Slurm gives them, which follows the topology of the network."""
+    """The nodes in Slurm's order, which follows the topology of the network."""
 
     noise = (b"srun: cluster configuration lacks support for cpu binding",)
 
@@ -77,15 +77,15 @@ class SlurmHosts(NodeHosts):
     def finish(self, *, failed: bool) -> None:
         super().finish(failed=failed)
         if self._step_container:
-            with contextlib.suppress(PlatformError, subprocess.TimeoutExpired):  # of a node that is lost
+            with contextlib.suppress(PlatformError, subprocess.TimeoutExpired):  # a node is lost
                 self._step_container.end()
             self._step_container = None
 
 
 def granted(environ: Mapping[str, str]) -> str:
-    """The processors and the memory of each node of a job, by the variables of its batch step.
+    """The processors and the memory of each node of a job, from the variables of its batch step.
 
-    The memory is missing where Slurm does not limit it.
+    Excludes the memory if Slurm does not limit it.
     """
     cpus = [
         int(number)
@@ -118,7 +118,7 @@ def make_continuation(folder: JobFolder) -> SlurmContinuation:
 
 
 def job_folder(arguments: Sequence[str]) -> Path:
-    """The folder of the job, or of this element of an array."""
+    """The job folder, which for an element of an array ends with its number."""
     element = f"-{os.environ['SLURM_ARRAY_TASK_ID']}" if "--element" in arguments else ""
     return Path(arguments[0] + element)
 

@@ -1,4 +1,4 @@
-"""Hints for the commonest failures of scripts: patterns and what to do.
+"""Hints for the most common failures of scripts: patterns of failures, with the remedies.
 
 The page docs/reference/hints.md lists them all.
 """

@@ -23,7 +23,7 @@ SUBJECTS: dict[str, tuple[Hint, ...]] = {
     "MXNet 2": libraries.MXNET,
     "Imports": script.IMPORTS,
 }
-"""In order of precedence: what is known of one library goes before what is known of all modules."""
+"""The hints in order of precedence: those for one library precede those for all modules."""
 
 
 def find_hint(failure: Failure, facts: JobFacts) -> tuple[Hint, str] | None:

@@ -1,4 +1,4 @@
-"""Hints for scripts that do not fit the installed version of a library."""
+"""Hints for scripts that are incompatible with the installed version of a library."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ KERAS_3 = (
         "tf.config.experimental.set_memory_growth.",
     ),
 )
-"""Scripts for Keras 2 that run with Keras 3."""
+"""Failures of scripts for Keras 2 under Keras 3."""
 
 OF_TENSORFLOW = (
     "Session|InteractiveSession|placeholder|ConfigProto|GPUOptions|app|flags|logging|layers|set_random_seed"
@@ -281,7 +281,7 @@ TENSORFLOW_2 = (
         "Call tf.compat.v1.disable_v2_behavior() right after the import of TensorFlow.",
     ),
 )
-"""Scripts for TensorFlow 1 that run with TensorFlow 2."""
+"""Failures of scripts for TensorFlow 1 under TensorFlow 2."""
 
 MXNET = (
     Hint(
@@ -292,4 +292,4 @@ MXNET = (
         "MXNet's repository, the branch v1.9.x), or write mx.context for mx.device and mx.metric for gluon.metric.",
     ),
 )
-"""Scripts for MXNet 2 that run with MXNet 1."""
+"""Failures of scripts for MXNet 2 under MXNet 1."""

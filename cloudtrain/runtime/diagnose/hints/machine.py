@@ -86,7 +86,7 @@ _KILLED = Hint(
 )
 
 _WORKER_ENDED = r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"
-"""The loader raises this because of one of the two above, if that one interrupts its wait for a batch."""
+"""The loader's exception if one of the two failures above interrupts its wait for a batch."""
 
 GPU_FAILURES = (
     Hint(
@@ -217,10 +217,10 @@ GPU_FAILURES = (
         failure_class=FailureClass.COLLECTIVE_TIMEOUT,
     ),
 )
-"""GPUs that fail, do not fit the framework, or have no memory left; and what NCCL reports when ranks lose one another.
+"""Failed, incompatible or full GPUs, and the messages of NCCL when ranks lose one another.
 
-A rank may learn of such a failure from an exception, or native code may end it and print why: the patterns fit both.
-Causes go before consequences, because the output of a rank may have both."""
+The patterns match both an exception, and the output of native code that ends a rank. Causes precede consequences,
+because the output of a rank may contain both."""
 
 _FALL_BACK = 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
 
@@ -274,7 +274,7 @@ GPUS = (
         "in the script.",
     ),
 )
-"""Scripts that expect GPUs, or NCCL, on a host without."""
+"""Scripts that expect GPUs or NCCL on a host without them."""
 
 _FREE_PORT = (
     "Do not fix the number in the script: several ranks and jobs share a host. In a job with a distribution, PyTorch "
@@ -294,7 +294,7 @@ PORTS = (
         f"Another process listens on the same port of this host. {_FREE_PORT}",
     ),
 )
-"""Ports that another process listens on."""
+"""Ports on which another process listens."""
 
 _UNREACHABLE = (
     r"(?:Name or service not known|Temporary failure in name resolution|No address associated with hostname"
@@ -306,7 +306,7 @@ _IN_CHAIN = (
     r"(?m)^(?:\w+\.)*(?:URLError|gaierror|NewConnectionError|NameResolutionError|ConnectError|ConnectTimeout"
     rf"|ClientConnector\w*Error|ConnectionError|ProxyError|MaxRetryError): .*{_UNREACHABLE}"
 )
-"""Exceptions of urllib, urllib3, requests, httpx and aiohttp. Libraries raise others on top of them."""
+"""Exceptions of urllib, urllib3, requests, httpx and aiohttp, from which libraries may raise others."""
 
 _NOT_BETWEEN_RANKS = r"^(?!Dist\w*Error\b)"
 

@@ -31,7 +31,7 @@ CHANNELS = (
         "epochs: set it, or read it with os.environ.get.",
     ),
 )
-"""Channels and variables of the contract that the script expects and the job does not have."""
+"""Channels and variables of the contract that the script expects but the job does not have."""
 
 ARGUMENTS = (
     Hint(
@@ -91,7 +91,7 @@ ARGUMENTS = (
         exit_code=1,
     ),
 )
-"""Command lines that the script's parser refuses: argparse, click and absl."""
+"""Command lines that the script's parser (argparse, click or absl) refuses."""
 
 _RELATIVE = (
     "{path} is relative to the working folder: at the start, the job's copy of the source; with cloudtrain run, the "
@@ -225,13 +225,13 @@ PUBLISHED = {
     "sklearn": "scikit-learn",
     "yaml": "PyYAML",
 }
-"""Well-known modules whose distribution has another name."""
+"""Well-known modules whose distribution has a different name."""
 
 FRAMEWORKS = (
     "accelerate", "jax", "keras", "lightning", "matplotlib", "mlflow", "mxnet", "numpy", "pandas", "scipy",
     "tensorflow", "torch", "torchvision", "tqdm", "transformers", "wandb", "xgboost",
 )  # fmt: skip
-"""Well-known modules whose distribution has their name, a name that no one chooses for a module of a project."""
+"""Well-known modules whose distribution has the same name, a name that no project gives to its own module."""
 
 IMPORTS = (
     Hint(
@@ -349,7 +349,7 @@ IMPORTS = (
         "its documentation gives. With cloudtrain run: install it, or add the folder that has it to PYTHONPATH.",
     ),
 )
-"""Modules that Python does not find.
+"""Modules that Python cannot find.
 
-A module that may be the user's own is never advised for requirements.txt without that condition: a stranger can
-publish a package of the same name."""
+A hint never recommends to add a module that may be the user's own to requirements.txt without this condition, because
+a stranger can publish a package of the same name."""

@@ -1,4 +1,4 @@
-"""The form of a hint, and what a job knows about itself that fills it in."""
+"""The structure of a hint, the facts about a job that fill it in, and the search for the hint that applies."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ SEARCHED_FOLDERS = 2000
 """The most folders of the source that are searched for a module."""
 
 _OF_JOB = ("input", "output", "model", "checkpoints")
-"""The folders of a job next to its source."""
+"""The job's folders next to its source."""
 
 
 @dataclass(frozen=True)
 class Hint:
     """The advice for failures that ``pattern`` matches.
 
-    ``text`` may contain named groups of the pattern, and the facts of `JobFacts`, in braces. A hint applies only if
-    all of them are known.
+    ``text`` may contain, in braces, named groups of the pattern and facts of `JobFacts`. A hint applies only if all of
+    them have values.
     """
 
     example: str
-    """A failure that the hint is for, as the library reports it."""
+    """A failure to which the hint applies, as the library reports it."""
     pattern: str
-    """Searched in ``Type: message`` of the exception; with ``exit_code``, in the last lines that the script printed."""
+    """The expression to search in ``Type: message`` of the exception or, with ``exit_code``, in the last lines."""
     text: str
     traceback: str = ""
-    """If not empty, the traceback must match it too."""
+    """An expression that the traceback must match too; empty for any traceback."""
     exit_code: int | None = None
     """The exit code of a script that ends itself after printing an error, instead of raising an exception."""
     failure_class: FailureClass | None = None
-    """More precise than the type of the exception."""
+    """A class that is more precise than that of the exception's type."""
 
     @property
     def placeholders(self) -> set[str]:
@@ -45,7 +45,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a script failed, as text: to be matched with hints."""
+    """The failure of a script, as text for the patterns of hints."""
 
     exit_code: int
     exception: str = ""
@@ -63,7 +63,7 @@ class JobFacts:
     channels: Collection[str] | None = None
 
     def about(self, groups: Mapping[str, str]) -> dict[str, str]:
-        """The facts that are known, and ``groups``, what the pattern found."""
+        """The known facts, and ``groups``, the matched groups of the pattern."""
         facts = dict(groups)
         if self.channels is not None:
             facts["channels"] = ", ".join(sorted(self.channels)) or "none"
@@ -90,10 +90,10 @@ UNKNOWN = JobFacts()
 
 
 def _in_source(code: Path, module: str) -> dict[str, str]:
-    """Facts about a module that Python does not find: where the source has it, or a part of it.
+    """Facts about a module that Python cannot find: the place of the module, or of a part of it, in the source.
 
     ``found_in``: the folder of a top-level module. ``own_file``: the file of a submodule. ``own_package``: the package
-    of a submodule that it does not have. ``foreign``: the package, if it is not in the source.
+    that lacks the submodule. ``foreign``: the package, if it is not in the source.
     """
     top, *parts = module.split(".")
     folders = [folder for folder in _folders(code) if _has_module(folder, top)]
