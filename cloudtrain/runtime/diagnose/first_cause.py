@@ -174,7 +174,7 @@ class HostEnds:
         self._host_timeout = host_timeout
         self._clock = clock
         self._is_stopped = self._is_killed = False
-        """Whether all runtimes have been sent SIGTERM, and SIGKILL."""
+        """Whether a signal to end was sent to all runtimes, and whether SIGKILL was."""
         self.lost_late: dict[str, FailureReport] = {}
         """The hosts that were lost after the end was requested."""
         self._lost: FailureReport | None = None

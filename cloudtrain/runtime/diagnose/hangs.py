@@ -177,7 +177,7 @@ class Position(NamedTuple):
     waits: bool
     """Whether it still waits for the last of them."""
     silence: float
-    """Seconds since its last heartbeat."""
+    """Seconds without a heartbeat."""
 
 
 class Watchdog:

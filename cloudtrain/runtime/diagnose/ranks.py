@@ -22,7 +22,7 @@ _OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreErro
 """Exceptions of ``torch.distributed``."""
 
 _OF_GPUS = pattern(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
-"""Messages that the fault of a GPU may explain. ``cuda:0`` is excluded: messages about mistakes name a device so."""
+"""Messages that the fault of a GPU may explain. Excludes ``cuda:0``, the name of a device in other messages."""
 
 _MISTAKES = (
     "ArgumentError",

@@ -28,7 +28,7 @@ PRINTED, LOGGED, BEAT = "printed a line", "logged a value", "sent a heartbeat"
 
 @dataclass(frozen=True)
 class Silence:
-    """The report of a host whose ranks have not printed or logged anything for long, or have resumed to do so."""
+    """The report of a host whose ranks have not printed or logged anything for long, or have resumed doing so."""
 
     seconds: float
     idle: Mapping[int, float]

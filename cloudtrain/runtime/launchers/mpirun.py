@@ -1,8 +1,8 @@
 """Launches with ``mpirun`` of Open MPI 4 or 5, or of MPICH, on any number of hosts, without ssh.
 
 mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the command
-of a daemon (with MPICH, of hydra's proxy). cloudtrain's remote shell (`remote_shell`) requests the runtime of that host
-to start it. The ranks of a host thus descend from its runtime, have its environment, and end with it. After a rank has
+of a daemon (with MPICH, of hydra's proxy). cloudtrain's remote shell (`remote_shell`) has the runtime of that host
+start it. The ranks of a host thus descend from its runtime, have its environment, and end with it. After a rank has
 failed, MPICH's mpirun waits for all others, but the runtime ends them.
 
 mpirun receives the job's settings as environment variables, which options on its command line override.

@@ -2,8 +2,8 @@
 
     python .../cloudtrain/runtime/launchers/remote_shell.py RUN_FOLDER [options] NODE COMMAND...
 
-Requests the runtime of the node's host, through the leader, to start the command. Like ssh, it runs until mpirun ends.
-The runtime that started the command watches it and reports its end.
+Sends the command, through the leader, to the runtime of the node's host, which starts it, watches it and reports its
+end. Like ssh, this program runs until mpirun ends.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Results:
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind."""
     discarded: list[str] = field(default_factory=list)
-    """The kinds that only an earlier attempt had outputs of."""
+    """The kinds for which only an earlier attempt had outputs."""
     warnings: list[str] = field(default_factory=list)
 
     def record(self, events: EventLog) -> None:

@@ -44,7 +44,7 @@ END_SECONDS = 120
 EARLY_SECONDS = 60
 """The seconds by which Slurm may send a signal earlier than requested."""
 LARGEST_PART = 3
-"""The notice takes at most this fraction, a third, of the time limit."""
+"""The divisor of the time limit: the notice takes at most a third of it."""
 
 
 def notice_seconds(stop_grace: float, limit: float | None = None) -> float:

@@ -351,5 +351,5 @@ IMPORTS = (
 )
 """Modules that Python cannot find.
 
-A hint never recommends to add a module that may be the user's own to requirements.txt without this condition, because
+A hint never recommends adding a module that may be the user's own to requirements.txt without this condition, because
 a stranger can publish a package of the same name."""
