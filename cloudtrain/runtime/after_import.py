@@ -1,4 +1,4 @@
-"""Acts on a module that the script imports, without importing it for a script that does not."""
+"""Acts on a module right after the script imports it, and never imports the module itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class AfterImport:
-    """Calls ``act`` with the module of this name right after its import.
+    """Calls ``act`` with the module ``name`` right after its import.
 
-    Put it first in ``sys.meta_path``, which it leaves then.
+    Insert it as the first entry of ``sys.meta_path``. It removes itself at the import.
     """
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:

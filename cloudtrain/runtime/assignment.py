@@ -1,4 +1,4 @@
-"""Gives the places of a job to its hosts."""
+"""Assigns the places of a job to its hosts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Collection, Sequence
 def assign(
     everyone: Sequence[str], count: int, left_out: Collection[str], dropped: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """The hosts in rank order, and the spares. A spare has the rank of the host whose place it takes.
+    """The hosts in rank order, and the spare hosts. A spare host gets the rank of the host whose place it takes.
 
     Args:
-        everyone: the hosts, the spares last.
-        count: how many places there are.
-        left_out: hosts that have lost their places to spares, in this order. Without a spare that is left, they keep
-            them.
-        dropped: hosts whose places no spare takes: the ranks after them move up.
+        everyone: all hosts, the spare ones last.
+        count: the number of places.
+        left_out: the hosts that have lost their places to spare hosts, in this order. If no spare host is left, they
+            keep their places.
+        dropped: the hosts whose places no spare host takes. The ranks after them move up.
 
     >>> assign(["a", "b", "c"], 2, ["a"])
     (['c', 'b'], [])

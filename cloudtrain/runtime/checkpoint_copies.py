@@ -1,8 +1,8 @@
-"""Copies of the copies: the newest checkpoints in the memory of this host, on another host of the job.
+"""Copies the newest checkpoints in the memory of this host to the memory of another host of the job.
 
-Each runtime has one connection to its `holder_of`, on which it sends every newest copy, and one from each host that it
-holds copies of. Both ends prove that they are runtimes of this attempt: the key is derived from the job secret. Between
-machines, connections are encrypted.
+Each runtime has one connection to its `holder_of`, on which it sends every new copy, and one from each host that it
+holds copies of. Both ends prove that they are runtimes of this attempt, with a key derived from the job secret.
+Connections between machines are encrypted.
 
     owner → holder   {"host", "generation"}
                      {"committed": what `all_committed` returns}
@@ -11,14 +11,14 @@ machines, connections are encrypted.
                      {"done"}, when the owner has committed its copies or needs no commit
     holder → owner   {"ok": whether it keeps the copy}
 
-An owner that begins an attempt first gets the copies that it lacks. It names the steps that it has, by URI and rank, on
-another connection, on which the holder then sends as above:
+At the beginning of an attempt, an owner first gets the copies that it lacks. On another connection, it sends the steps
+that it has, by URI and rank, and the holder then sends messages as above:
 
     owner → holder   {"host", "generation", "have", "committed"}
     holder → owner   {"damaged": the problem of a copy that it held}
 
-A copy counts when its header is there, which is written after all hashes in it were compared. If the connection of an
-owner ends without ``done``, its host is lost: then, the holder commits its newest copy.
+A copy is valid once it has a header, which is written after all hashes in it were compared. If the connection of an
+owner ends without ``done``, its host is lost, and the holder commits its newest copy.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ from cloudtrain.link.handshake import ENCRYPTED, is_loopback, prove
 from cloudtrain.link.tls import make_certificate, server_context, wrap_client
 
 PURPOSE = "copies"
-"""Of the key, and of a connection."""
+"""The purpose of the key, and of a connection."""
 CHUNK = 1 << 20
 LOOK_SECONDS = 0.1
 PAUSE_SECONDS = 1.0
-"""Before another attempt to connect."""
+"""Seconds before another attempt to connect."""
 BEAT_SECONDS = 1.0
-"""Between two signs of life of an owner."""
+"""Seconds between two heartbeats of an owner."""
 LOST_SECONDS = 4.0
 """At the end, an owner that has been silent for longer than this is lost."""
 SILENT_SECONDS = 10.0
-"""After this time without a byte, a connection is given up."""
+"""A connection is closed after this time without a byte."""
 END_SECONDS = 30.0
-"""How long a holder waits at the end for owners that still commit their copies."""
+"""How long a holder waits at the end for owners that are still committing their copies."""
 _NAME = pattern(r"[0-9a-f]{16}-\d{1,9}")
 _HELD = "held-"
 _ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, CloudtrainError)
@@ -79,7 +79,7 @@ Message = dict[str, Any]
 
 
 def holder_of(host: str, hosts: Sequence[str]) -> str:
-    """The host that holds the copies of ``host``: half of the hosts further, as its neighbours may fail with it.
+    """The host that holds the copies of ``host``. It is half of the hosts away, because neighbours may fail together.
 
     >>> [holder_of(host, "abcd") for host in "abcd"]
     ['c', 'd', 'a', 'b']
@@ -88,7 +88,7 @@ def holder_of(host: str, hosts: Sequence[str]) -> str:
 
 
 def held_folders(folder: Path) -> dict[str, Path]:
-    """Where the copies of other hosts are in the memory folder of this host, by host."""
+    """The folders with the copies of other hosts in the memory folder of this host, by host."""
     return {path.name[len(_HELD) :]: path for path in sorted(folder.glob(f"{_HELD}*")) if path.is_dir()}
 
 
@@ -111,27 +111,27 @@ class CheckpointCopies:
         self._generation = ""
         self._closing = threading.Event()
         self._is_done = threading.Event()
-        """The copies of this host need no commit by its holder."""
+        """Set when the copies of this host need no commit by its holder."""
         self._sender: threading.Thread | None = None
         self._owners: dict[str, Owner] = {}
         self._sent: dict[str, tuple[int, int]] = {}
         self._address = ("", 0)
-        """Of the holder; port 0 if there is none."""
+        """The address of the holder; port 0 if there is no holder."""
         self._holder = ""
         self.may_get = False
         """Whether the holder has copies of this host from an earlier attempt."""
 
     @property
     def offer(self) -> Message:
-        """For the other hosts: how to reach this one, and whose copies it has from earlier attempts."""
+        """The message to the other hosts with this one's port, and whose copies it has from earlier attempts."""
         return {"port": self.port, "held": [*held_folders(self._folder)]}
 
     def serve(self, offers: Mapping[str, Message], generation: str) -> None:
-        """Begin to hold copies, and to send those that hosts ask for.
+        """Begin to hold copies, and to send those that hosts request.
 
         Args:
-            offers: of the hosts that hold copies.
-            generation: of the attempt: processes of another one are refused.
+            offers: the offers of the hosts that hold copies.
+            generation: the identity of the attempt. Processes of other attempts are refused.
         """
         self._generation = generation
         threading.Thread(target=self._serve, name="copies-held", daemon=True).start()
@@ -142,7 +142,7 @@ class CheckpointCopies:
             self.may_get = self._host in offer["held"]
 
     def get(self) -> Iterator[str]:
-        """Get the copies that are newer than those of this host, before its ranks start. Yields what is wrong."""
+        """Get the copies that are newer than those of this host, before its ranks start. Yields the problems."""
         if not self.may_get:
             return
         have: dict[str, int] = {}
@@ -185,7 +185,7 @@ class CheckpointCopies:
             self._sender.join(SILENT_SECONDS)
 
     def lost_owners(self, seconds: float = END_SECONDS) -> Iterator[tuple[str, Path]]:
-        """The hosts whose runtimes have ended without `done`, and where their copies are."""
+        """The hosts whose runtimes have ended without `done`, and the folders with their copies."""
         folders, end = held_folders(self._folder), time.monotonic() + seconds
         for host, owner in list(self._owners.items()):
             if host not in folders or not any(folders[host].glob("*.json")):
@@ -200,7 +200,7 @@ class CheckpointCopies:
                 yield host, folders[host]
 
     def close(self) -> None:
-        """Hold no more copies. Those that are there stay."""
+        """Stop receiving copies. Existing ones stay."""
         self._closing.set()
 
     # -- sending
@@ -220,12 +220,12 @@ class CheckpointCopies:
             pause, found = LOOK_SECONDS, _headers_in(self._folder)
             if found != known:
                 began, known = time.monotonic(), found
-                if any(name.endswith(".json") for name, *_ in found):  # else, someone has emptied the folder
+                if any(name.endswith(".json") for name, *_ in found):  # otherwise, the folder was emptied
                     _write(connection, {"committed": all_committed(self._folder)})
                 for path, header in self._newest():
                     if not self._put(connection, path, header):
                         known = None
-                pause += time.monotonic() - began  # half of the time, the network is free
+                pause += time.monotonic() - began  # leave the network free for half of the time
             _check_open(connection)
             if time.monotonic() > beaten + BEAT_SECONDS:
                 beaten = time.monotonic()
@@ -233,7 +233,7 @@ class CheckpointCopies:
         _write(connection, {"done": True})
 
     def _newest(self) -> list[tuple[Path, Header]]:
-        """The newest copy of each rank and URI that was not sent."""
+        """The newest copy of each rank and URI, unless it has been sent."""
         return [
             (path, header)
             for name, (path, header) in newest_in(self._folder).items()
@@ -325,14 +325,14 @@ class CheckpointCopies:
 
 
 def _headers_in(folder: Path) -> list[tuple[str, int, int]]:
-    """The headers in a folder: another list after each new header, and each commit. Raises OSError."""
+    """The headers in a folder, as a list that changes with each new header and each commit. Raises OSError."""
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith((".json", SUFFIX))]
     return sorted((name, status.st_ino, status.st_mtime_ns) for name, status in found)
 
 
 def newest_in(folder: Path, damaged: list[tuple[Path, str]] | None = None) -> dict[str, tuple[Path, Header]]:
-    """The newest copy of each URI and rank in a folder: its path without the ending, and its header.
+    """The newest copy of each URI and rank in a folder: its path without the suffix, and its header.
 
     Args:
         damaged: see `read_headers`.
@@ -354,9 +354,9 @@ class Owner:
         self.is_done = False
         self.heard = time.monotonic()
         self.problems: list[str] = []
-        """Of copies that are damaged."""
+        """The problems of damaged copies."""
         self.replaced = threading.Event()
-        """By another connection of it."""
+        """Set when another connection of this owner has replaced this one."""
 
     def receive(self, connection: socket.socket) -> None:
         """Keep the copies that arrive, until the connection ends. Raises one of `_ERRORS`."""
@@ -385,14 +385,14 @@ class Owner:
             self.is_connected = False
 
     def _keep(self, connection: socket.socket, message: Message) -> bool:
-        """Receive one copy. Without space for it, its bytes are dropped."""
+        """Receive one copy. If there is no space for it, its bytes are discarded. Returns whether it was kept."""
         document = bytes(_read_bytes(connection, message["header"]))
         size: int = message["data"]
         slots = [self._folder / f"{message['put']}-{number}" for number in range(2)]
         header = Header.from_bytes(document)
         whole = {path: known.step for path, known in read_headers(self._folder) if path in slots}
         for path in [path for path, step in whole.items() if step > header.step]:
-            remove_header(path)  # of another course of the training
+            remove_header(path)  # a later step is from before a restart at an earlier checkpoint
             del whole[path]
         path = min(slots, key=lambda slot: whole.get(slot, -1))
         remove_header(path)
@@ -432,7 +432,7 @@ def verify(path: Path, header: Header) -> None:
 
 
 def _check_open(connection: socket.socket) -> None:
-    """Raises ConnectionResetError if the other end has closed the connection; it sends nothing by itself."""
+    """Raises ConnectionResetError if the other end, which sends nothing unprompted, has closed the connection."""
     connection.setblocking(False)
     try:
         connection.recv(1)

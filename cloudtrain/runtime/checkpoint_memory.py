@@ -1,7 +1,8 @@
 """The folder for copies of checkpoints in the memory of this host. It outlives the ranks and the runtime.
 
-The next attempt on this host finds it again, unless it has missed one: the copies may then be of another course. The
-last one removes it. What a killed runtime has left is removed at the start of another one of the same user.
+The next attempt on this host reuses it, unless the host has missed an attempt, in which the training may have taken
+another course. The last attempt removes it. A killed runtime's folder is removed when another runtime of this user
+starts.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.host_config import HostConfig
 
 MARK = "memory"
-"""In ``input/config``: the path of the folder. It stays there for the next attempt."""
+"""The file in ``input/config`` with the path of the folder. It stays there for the next attempt."""
 OWNER, ATTEMPT, IDENTITY = "owner", "attempt", "identity"
 COMMITTED = "committed"
-"""There while the storage has what is in the folder."""
+"""The file that exists while the storage has everything in the folder."""
 UNSAVED = "unsaved"
-"""In the folder of a host: the last checkpoint of a job whose storage could not take it."""
+"""The folder, within that of a host, for the last checkpoint of a job if it could not be stored."""
 
 LOOK_SECONDS = 1.0
-"""Between two looks at the memory of the host."""
+"""Seconds between two looks at the memory of the host."""
 RESERVE = 0.05
-"""The share of the memory of the host, or of its control group, and of the file system below which copies give way."""
+"""Copies are given up if a smaller share of the memory of the host, its control group or the file system is free."""
 SPACE_LEFT = 0.2
-"""The same share that a new copy leaves free: the script may need it sooner than the next look."""
+"""The share that a new copy leaves free, because the script may need it before the next look."""
 LARGE = 20 << 30
-"""Bytes of a file system in memory. Of a larger one, data loaders and NCCL need no larger share."""
+"""File systems in memory count with at most this size in bytes: data loaders and NCCL need no larger share."""
 AWAY_SECONDS = 2.0
 """How long a job that restarts waits for storage that does not answer."""
 LEFT_SECONDS = 30.0
-"""How long at most a job that has completed waits for such storage."""
+"""How long a completed job waits for storage that does not answer, at most."""
 STALE_SECONDS = 3600.0
-"""After this time without an attempt, a folder is left over."""
+"""After this time without an attempt, a folder counts as abandoned."""
 
 
 class CheckpointMemory:
@@ -64,7 +65,7 @@ class CheckpointMemory:
 
     Args:
         attempt: the number of the attempt that begins.
-        environ: of the ranks: names the job, and the file system.
+        environ: the variables of the ranks, with the identity of the job and the folder of the file system.
         restarts_here: see `Settings`.
     """
 
@@ -74,15 +75,15 @@ class CheckpointMemory:
         self._mark, self._environ, self._restarts_here = paths.input_config / MARK, environ, restarts_here
         self.folder: Path | None = None
         self._attempt_id, self._has_started = "", False
-        """The identity of the attempt; until it starts, that of the last one that did here."""
+        """The identity of the attempt; until it starts, the identity of the last attempt that started here."""
         self.problem = ""
-        """Why there is no folder, if one could be expected."""
+        """Why there is no folder, although one was expected."""
         self._owner = -1
         self._closed = threading.Event()
         self._given_up = False
         """Whether the ranks have to free all copies."""
         self.stays = False
-        """Whether the copies are left to the next attempt: see `may_stay`."""
+        """Whether the copies stay in memory for the next attempt: see `may_stay`."""
         self._asked: _Asked | None = None
         root = environ.get(VARIABLE) or SHARED_MEMORY
         if root in ("", OFF):
@@ -102,25 +103,25 @@ class CheckpointMemory:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the ranks: the folder, or why there is none."""
+        """The variable for the ranks with the folder, or why there is none."""
         return {VARIABLE: str(self.folder) if self.folder else self.problem or OFF}
 
     def starts(self, attempt_id: str) -> None:
-        """The ranks of an attempt start, which has this identity."""
+        """Record that the ranks of the attempt with this identity start."""
         self._attempt_id, self._has_started = attempt_id, True
         if self.folder:
             with contextlib.suppress(OSError):
-                (self.folder / COMMITTED).unlink(missing_ok=True)  # also where nothing can be written
+                (self.folder / COMMITTED).unlink(missing_ok=True)  # works even if nothing can be written
                 write_whole(self.folder / IDENTITY, attempt_id.encode())
 
     def ask_storage(self) -> None:
-        """A rank has failed: find out whether the storage answers, while the other ranks end."""
+        """Check whether the storage answers while the other ranks end, after a rank has failed."""
         if self.folder and self._restarts_here and self._asked is None:
             self._asked = _Asked(self.folder)
 
     def may_stay(self, failure: FailureReport) -> bool:
-        """Whether the copies may be left to the next attempt: it finds them here, and the storage does not answer."""
-        # SIGTERM may be of a scheduler that takes this host back: then, no attempt finds them here
+        """Whether the copies may stay for the next attempt: it runs on this host, and the storage does not answer."""
+        # SIGTERM may come from a scheduler that takes this host back, so that the next attempt runs elsewhere
         was_killed = failure.failure_class == FailureClass.KILLED and failure.signal != signal.SIGTERM
         if self.folder and self._restarts_here and was_killed:
             from cloudtrain.checkpoint.memory.source import checkpoints_in
@@ -137,8 +138,8 @@ class CheckpointMemory:
     ) -> None:
         """Commit the newest checkpoint that the ranks have left, and keep the folder for the next attempt.
 
-        The same for the hosts that were lost, of which this one holds ``copies``. Removes the folder if the training
-        is complete and the storage has all of it.
+        Does so also for lost hosts whose ``copies`` this one holds. Removes the folder if the job has completed and the
+        storage has everything.
         """
         self._closed.set()
         folder, self.folder = self.folder, None
@@ -168,14 +169,14 @@ class CheckpointMemory:
         os.close(self._owner)
 
     def _attempt(self) -> Attempt | None:
-        """The attempt for which copies are committed. One that has not started commits for the last one that has."""
+        """The attempt for which copies are committed: this one or, if it has not started, the last one that has."""
         from cloudtrain.checkpoint.store.attempts import Attempt
 
         attempt = Attempt.of({**self._environ, ATTEMPT_ID: self._attempt_id})
         return attempt and attempt._replace(has_ended=not self._has_started)
 
     def _open(self, root: Path, attempt: int) -> Path | None:
-        """The folder of the attempt before, which is this one if the runtime was restarted. Raises OSError."""
+        """Open the folder of the previous attempt, or of this one if the runtime was restarted. Raises OSError."""
         folder = _marked(self._mark)
         if folder is None or folder.parent != root:
             return None
@@ -192,7 +193,7 @@ class CheckpointMemory:
         return None
 
     def _make(self, root: Path) -> Path:
-        """Raises OSError."""
+        """Create a new folder. Raises OSError."""
         folder = root / f"{_prefix()}{os.urandom(8).hex()}"
         folder.mkdir(mode=0o700)
         owner = _own(folder)
@@ -200,7 +201,7 @@ class CheckpointMemory:
         self._owner = owner
         with contextlib.suppress(
             OSError
-        ):  # a platform may mount it read-only: then, an attempt begins without copies
+        ):  # a platform may mount it read-only; then the next attempt begins without copies
             write_whole(self._mark, str(folder).encode())
         return folder
 
@@ -210,18 +211,18 @@ class CheckpointMemory:
                 self._look()
 
     def _look(self) -> None:
-        """Report the space for more copies; give them all up before the memory of the host is full. Raises OSError."""
+        """Report the space for more copies; free all copies before the memory of the host is full. Raises OSError."""
         folder = self.folder
         if folder is None:
             return
         status = os.statvfs(folder)
         unit = status.f_frsize
         amounts = self._machine.free_memory()
-        if status.f_blocks:  # else only the machine limits it, as some volumes in memory
+        if status.f_blocks:  # otherwise only the machine limits it, as with some volumes in memory
             amounts.append((status.f_bavail * unit, min(status.f_blocks * unit, LARGE)))
         is_full = any(free < RESERVE * total for free, total in amounts)
         if is_full or self._given_up:
-            copies = [*folder.glob("*/*.data"), *folder.glob("*.data")]  # first those of other hosts
+            copies = [*folder.glob("*/*.data"), *folder.glob("*.data")]  # those of other hosts first
             taken = [_take_back(path) for path in copies]
             self._given_up |= any(taken)
         space = min((free - SPACE_LEFT * total for free, total in amounts), default=0)
@@ -229,7 +230,7 @@ class CheckpointMemory:
 
 
 class _Asked:
-    """Asks the storage of the copies in a memory folder, in a thread, whether it answers."""
+    """Checks in a thread whether the storage of the copies in a memory folder answers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -246,9 +247,9 @@ class _Asked:
         from cloudtrain.runtime.commit_process import ON_DISK, uris_in
         from cloudtrain.storage.reachable import answers
 
-        with contextlib.suppress(OSError):  # without the folder, nothing is left in it
+        with contextlib.suppress(OSError):  # if the folder is missing, there are no copies
             for uri in uris_in(self._folder):
-                # a folder may hang, and so would this process: see `commit_process`
+                # access to a folder may hang, and would block this process: see `commit_process`
                 if not uri.startswith(ON_DISK) and not answers(uri, AWAY_SECONDS):
                     self._silent.add(uri)
 
@@ -263,7 +264,7 @@ def memory_of(config: HostConfig, environ: Mapping[str, str]) -> CheckpointMemor
 def copies_of(
     config: HostConfig, memory: CheckpointMemory, keys: Mapping[str, bytes]
 ) -> CheckpointCopies | None:
-    """The copies on other hosts; None if this host can neither hold any nor send any."""
+    """The copies that this host exchanges with others; None if it can neither hold nor send any."""
     host = config.host
     if host.count == 1 or memory.folder is None:
         return None
@@ -284,7 +285,7 @@ def _commit(
     *,
     is_complete: bool = False,
 ) -> bool:
-    """Commit the newest checkpoint. Returns whether the storage has all that is newest."""
+    """Commit the newest checkpoints. Returns whether the storage has all of them."""
     if not any(folder.glob("*.json")):
         return True
     from cloudtrain.checkpoint.memory.commit import commit_newest
@@ -322,10 +323,10 @@ def _has_checkpoints(folder: Path) -> bool:
 
 
 def remove_memory(paths: Paths, save: Callable[[Path], bool] = lambda _folder: True) -> None:
-    """Remove what the ended runtime of a host on this machine has kept for an attempt that does not follow.
+    """Remove the folder that the runtime of a host on this machine has kept for a next attempt, as there is none.
 
     Args:
-        save: saves what only this folder has, and returns whether it could.
+        save: saves the checkpoints that exist only in this folder. Returns whether all were saved.
 
     Raises OSError.
     """
@@ -339,12 +340,12 @@ def remove_memory(paths: Paths, save: Callable[[Path], bool] = lambda _folder: T
 
 
 def left_commit(folder: Path, run_id: str, base: Path, seconds: float) -> Request:
-    """The commit of what a job that has ended left in ``folder``.
+    """The request to commit the copies that an ended job has left in ``folder``.
 
     Args:
         run_id: the identity of the job.
-        base: the folder of the host, which may be ``/opt/ml`` for its ranks.
-        seconds: how long to try storage that is away.
+        base: the folder of the host, which its ranks may access as ``/opt/ml``.
+        seconds: how long to try unavailable storage.
 
     Raises OSError.
     """
@@ -365,7 +366,7 @@ def left_commit(folder: Path, run_id: str, base: Path, seconds: float) -> Reques
 
 
 def _remove_stale(root: Path) -> None:
-    """Raises OSError."""
+    """Remove the abandoned folders of this user. Raises OSError."""
     prefix = _prefix()
     for entry in os.scandir(root):
         if entry.name.startswith(prefix) and is_private(entry.path):
@@ -382,7 +383,7 @@ def _prefix() -> str:
 
 
 def _marked(mark: Path) -> Path | None:
-    """The folder that ``mark`` names: the script may have written anything there."""
+    """The folder whose path is in ``mark``; None if the path is invalid, because the script can write there too."""
     with contextlib.suppress(OSError, ValueError):
         path = read_regular(mark, 4096).decode()
         if os.path.isabs(path) and re.fullmatch(f"{_prefix()}[0-9a-f]{{16}}", os.path.basename(path)):
@@ -391,7 +392,7 @@ def _marked(mark: Path) -> Path | None:
 
 
 def _own(folder: Path) -> int | None:
-    """The descriptor of the lock of ``folder``; None if another runtime holds it. Raises OSError."""
+    """Lock ``folder``. Returns the descriptor of the lock; None if another runtime holds it. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     owner = open_regular(folder / OWNER, flags, 0o600)
     if lock(owner, wait=False):
@@ -405,7 +406,7 @@ def _remove(folder: Path) -> None:
 
 
 def _take_back(path: Path) -> bool:
-    """Free the memory of a copy. Returns False if there is none, or if a process uses it."""
+    """Free the memory of a copy. Returns False if there is nothing to free, or if a process uses the copy."""
     try:
         descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

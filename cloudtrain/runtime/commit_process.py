@@ -1,10 +1,10 @@
-"""Commits what is in the memory of a host in another process, which is given up if the storage never answers.
+"""Commits the checkpoints in the memory of a host in another process, which is abandoned if the storage hangs.
 
-A process that waits for a dead mount cannot be ended, not even by SIGKILL, and a thread that waits keeps its process
-from ending.
+A process that waits for a dead mount cannot be ended, not even by SIGKILL, and a waiting thread keeps its process from
+ending.
 
-Usage: ``python -c PROGRAM LIBRARY REQUEST``, with the `Request` as JSON. Prints a list for each sentence: whether it is
-good news, and the sentence.
+Usage: ``python -c PROGRAM LIBRARY REQUEST``, with the `Request` as JSON. Prints a list for each result: whether it is a
+success, and a sentence about it.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ PROGRAM = (
     " from cloudtrain.runtime.commit_process import main; main(sys.argv[2])"
 )
 SILENT_SECONDS = 20.0
-"""A process that has used no CPU and done no I/O for this long is taken for hung."""
+"""A process that has used no CPU and done no I/O for this time counts as hung."""
 SLOW = 50e6
-"""Bytes per second: a mount of object storage uploads what was written in one call, which may take so much longer."""
+"""Bytes per second by which that time grows: a mount of object storage may upload all written bytes in one call."""
 LOOK_SECONDS = 0.02
 LONGEST_LOOK = 0.5
-"""Seconds of silence between two looks, at most: this process may have been paused together with the other."""
+"""The most seconds of silence that count between two looks, because both processes may have been paused together."""
 ON_DISK = "file://"
 
 
 class Request(NamedTuple):
-    """The arguments of `commit_newest`."""
+    """The arguments of `commit_newest`, and how to reach the storage."""
 
     folder: str
     attempt: Attempt | None
     where: str
     is_complete: bool = False
     base: str = ""
-    """The folder of the host, which may be ``/opt/ml`` for its ranks."""
+    """The folder of the host, which its ranks may access as ``/opt/ml``."""
     elsewhere: str = ""
-    """A folder for what the storage does not take; empty: it stays in memory."""
+    """A folder for checkpoints that cannot be stored; if empty, they stay in memory."""
     given_up: str = ""
-    """Why the storage is not asked any more."""
+    """Why the storage is no longer tried; empty if it is."""
     seconds: float = 0.0
-    """How long to try storage that is away."""
+    """How long to try unavailable storage."""
 
 
 def uris_in(folder: Path) -> list[str]:
@@ -69,21 +69,21 @@ def uris_in(folder: Path) -> list[str]:
 
 
 def may_hang(folder: Path) -> bool:
-    """Whether a commit of what is in this memory folder may wait for a mount."""
+    """Whether a commit of the copies in this memory folder may wait for a mount."""
     return any(uri.startswith(ON_DISK) for uri in uris_in(folder))
 
 
 def commit_in_process(
     request: Request, environ: Mapping[str, str], say: Callable[[bool, str], None], longest: float
 ) -> str:
-    """Run `main`.
+    """Run `main` in another process.
 
     Args:
-        environ: variables that reach the storage.
-        say: is called with what `commit_newest` yields.
-        longest: the seconds after which the process is given up in any case.
+        environ: the variables for access to the storage.
+        say: called with what `commit_newest` yields.
+        longest: the seconds after which the process is abandoned in any case.
 
-    Returns why not all is saved; empty if it is. Raises Unreachable if the process is given up.
+    Returns why a checkpoint was not saved; empty if all were. Raises Unreachable if the process is abandoned.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
@@ -102,9 +102,9 @@ def commit_in_process(
 def _run(
     request: Request, environ: Mapping[str, str], longest: float, output: IO[bytes], errors: IO[bytes]
 ) -> int:
-    """Returns the exit code of the process. Raises OSError if it cannot start."""
+    """Run the process, and return its exit code. Raises OSError if it cannot start."""
     command = [sys.executable, "-c", PROGRAM, LIBRARY, json.dumps(request)]
-    with blocked(ENDING):  # a scheduler sends them to all processes; the runtime decides
+    with blocked(ENDING):  # a scheduler sends these signals to all processes, but the runtime decides
         process = subprocess.Popen(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
         )
@@ -117,7 +117,7 @@ def _run(
         seen, work = now, done
         is_late = now > began + longest
         if is_late or silent > SILENT_SECONDS + written / SLOW:
-            process.kill()  # not waited for: it may hang in a dead mount
+            process.kill()  # without a wait, because it may hang in a dead mount
             where = ", ".join(uris_in(Path(request.folder)))
             raise Unreachable(
                 f"{where} {f'has not taken it in {longest:.0f} s' if is_late else 'does not answer'}"
@@ -130,7 +130,7 @@ def _work(process: int) -> tuple[object, int]:
     with contextlib.suppress(OSError, ValueError, IndexError):
         done = Path(f"/proc/{process}/io").read_bytes()
         return (stat_fields(process)[11:13], done), int(done.split()[3])  # rchar: N, wchar: N
-    return time.monotonic(), 0  # without /proc, it is not known
+    return time.monotonic(), 0  # unknown without /proc
 
 
 def _content(file: IO[bytes]) -> bytes:
@@ -174,4 +174,4 @@ def main(text: str) -> None:
     except CloudtrainError as error:
         sys.exit(error.message)
     sys.stdout.flush()
-    os._exit(0)  # threads of a framework of storage may wait for it
+    os._exit(0)  # threads of a storage library may wait for the storage

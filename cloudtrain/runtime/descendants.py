@@ -1,7 +1,7 @@
-"""Ends processes that ranks started and left behind: daemons, and processes in their own session.
+"""Ends processes that ranks have started and not ended: daemons, and processes in their own session.
 
-Linux gives them to this process when their own parent ends. Without that, as on macOS, only processes whose parent is
-alive are found. In a container, the kernel does the same when process 1 ends.
+On Linux, this process becomes their parent when their own parent ends. Elsewhere, as on macOS, only processes whose
+parent is alive are found. In a container, the kernel ends all processes when process 1 ends.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from cloudtrain._system.signals import SIGKILL
 REAP_SECONDS = 1.0
 """Seconds between two looks for adopted processes that have ended."""
 ROUNDS = 50
-"""Each round ends one generation."""
+"""The most rounds, each of which ends one generation."""
 KILLED_SECONDS = 30.0
-"""How long a process is waited for after SIGKILL: it may stay in the kernel while a file system does not answer."""
+"""How long to wait for a process after SIGKILL: it may stay in the kernel while a file system does not answer."""
 LATE_SECONDS = 2.0
-"""The least of it, for processes that are killed only then."""
+"""The least time to wait, for processes that are killed later than the ranks."""
 
 _CHILDREN = Path("/proc/self/task")
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # prctl(2)
 
 
 def adopt_orphans(*, adopts: bool = True) -> None:
-    """Become the parent of every descendant whose own parent ends; no longer, if ``adopts`` is false."""
+    """Become the parent of every descendant whose own parent ends. If ``adopts`` is false, stop this."""
     if sys.platform.startswith("linux"):
         import ctypes
 
@@ -42,7 +42,7 @@ def adopt_orphans(*, adopts: bool = True) -> None:
 
 @contextlib.contextmanager
 def no_orphans_adopted() -> Iterator[None]:
-    """Adopt none during the block."""
+    """Adopt no orphans during the block."""
     if not sys.platform.startswith("linux"):
         yield
         return
@@ -58,9 +58,9 @@ def no_orphans_adopted() -> Iterator[None]:
 
 
 class OrphanReaper:
-    """Removes adopted processes that have ended: launchers such as Ray's wait until their daemons are gone.
+    """Reaps adopted processes that have ended, because launchers such as Ray's wait until their daemons are gone.
 
-    A process of the runtime itself is left to those who wait for it. They do so immediately: it is never dead for long.
+    Processes of the runtime itself are left to their waiters, which reap them immediately, before the second look.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class OrphanReaper:
         self._next = 0.0
 
     def reap(self, own: set[int]) -> None:
-        """Call it often. ``own`` are processes that someone waits for later."""
+        """Reap dead processes. Call this often. ``own`` are processes that are waited for later."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -82,12 +82,12 @@ class OrphanReaper:
 
 
 def end_descendants(since: float | None = None) -> list[int]:
-    """Kill all children of this process, and their children as this process adopts them.
+    """Kill all children of this process, and then their children, which this process adopts.
 
     Args:
-        since: the monotonic time at which ranks were killed that may be among them; None: none was.
+        since: the monotonic time at which ranks among them were killed; None if none were.
 
-    Returns those that have not ended within `KILLED_SECONDS`, because the kernel holds them.
+    Returns the processes that have not ended within `KILLED_SECONDS`, because the kernel holds them.
     """
     now = time.monotonic()
     has_proc = _CHILDREN.is_dir()
@@ -117,7 +117,7 @@ def show_left(processes: list[int]) -> str:
 
 
 def descendants(parents: dict[int, int], ancestor: int) -> list[int]:
-    """The processes below ``ancestor``, each after its parent.
+    """The descendants of ``ancestor``, each after its parent.
 
     >>> descendants({2: 1, 3: 2, 4: 9}, 1)
     [2, 3]
@@ -129,7 +129,7 @@ def descendants(parents: dict[int, int], ancestor: int) -> list[int]:
 
 
 def _processes() -> dict[int, int]:
-    """The parent of every process of this machine, by ps(1); nothing if there is no ps."""
+    """The parent of every process of this machine, as reported by ps(1); empty if there is no ps."""
     try:
         listed = subprocess.run(
             ["ps", "-A", "-o", "pid=,ppid="],
@@ -144,7 +144,7 @@ def _processes() -> dict[int, int]:
 
 
 def _kill(processes: list[int], deadline: float) -> list[int]:
-    """Kill processes and wait for the children among them. Returns those that are left at the deadline."""
+    """Kill processes, and wait for those that are children. Returns those that remain at the deadline."""
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, SIGKILL)
@@ -167,7 +167,7 @@ def _children() -> list[int]:
 
 
 def _is_held(pid: int) -> bool:
-    """Whether a process was killed, and has not noticed it: SIGKILL is pending for it or its first thread (proc(5))."""
+    """Whether SIGKILL is still pending for a process or its first thread: see proc(5)."""
     pending = re.findall(r"^(?:Sig|Shd)Pnd:\s*([0-9a-f]+)$", _read(Path(f"/proc/{pid}/status")), re.MULTILINE)
     return any(int(signals, 16) >> (SIGKILL - 1) & 1 for signals in pending)
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from cloudtrain.observe import Summary
 
 TERMINATION_MESSAGE = f"{PREFIX}TERMINATION_MESSAGE"
-"""The variable of `Settings.termination_message`: other settings may be what cannot be read."""
+"""The variable of `Settings.termination_message`. It is read directly, because another setting may be invalid."""
 
 
 def write_ending(outcome: HostOutcome, paths: Paths, started_at: float, environ: Mapping[str, str]) -> None:
     """Write the `Ending` of this host, if a setting names a file for it. Never raises an OSError.
 
     Args:
-        paths: of this host, with its events.
-        started_at: when the runtime started, in seconds since the epoch. Earlier events belong to another attempt.
-        environ: with the settings, and the variables whose values are hidden.
+        paths: the paths of this host, with its events.
+        started_at: when the runtime started, in seconds since the epoch. Earlier events are of another attempt.
+        environ: contains the settings, and the variables whose values are hidden.
     """
     path = environ.get(TERMINATION_MESSAGE)
     if not path:
@@ -42,7 +42,7 @@ def write_ending(outcome: HostOutcome, paths: Paths, started_at: float, environ:
 
 
 def make_ending(outcome: HostOutcome, paths: Paths, started_at: float, hider: ValueHider) -> Ending:
-    """The ending of this host, without the values that ``hider`` knows."""
+    """The ending of this host, without the values that ``hider`` hides."""
     from cloudtrain.contract.ending import STEPS, Ending
     from cloudtrain.observe import Summary  # most hosts do not write an ending
 
@@ -91,7 +91,7 @@ def _read(paths: Paths, started_at: float, summary: Summary) -> float:
 
 
 def restart_exit_code(environ: Mapping[str, str]) -> int:
-    """`Settings.restart_exit_code`, also if another setting cannot be read; 0 if it is the one."""
+    """`Settings.restart_exit_code`, even if another setting is invalid; 0 if this one is."""
     name = f"{PREFIX}RESTART_EXIT_CODE"
     with contextlib.suppress(ValueError):
         return Settings.from_environ({name: environ[name]} if name in environ else {}).restart_exit_code

@@ -1,4 +1,4 @@
-"""The process of one host: signals, the leader, the run, the exit code."""
+"""The runtime's main program on one host: signals, the leader, the run, the exit code."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.limits import Limits
 
 NOTICE_SIGNAL = "SIGUSR1"
-"""Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
+"""Slurm sends it before SIGTERM if a job requests that with ``--signal=USR1@120``."""
 
 ORPHANED_SIGNAL = "SIGUSR2"
-"""The node program of a scheduler sends it when its own parent is gone."""
+"""The node program of a scheduler sends it when its own parent has ended."""
 
 NOTIFY = "CLOUDTRAIN_NOTIFY"
 """The variable of `Settings.notify`."""
 
 DEFAULT_PORT = 7778
-"""The leader's port, unless `Settings.rendezvous` gives another."""
+"""The leader's port, unless `Settings.rendezvous` contains another."""
 
 
 def main() -> int:
@@ -124,7 +124,7 @@ def main() -> int:
         from cloudtrain.runtime.leader_notifications import notify_end
 
         notify_end(outcome, paths, environ, started_at, lambda: is_asked_to_end)
-        write_ending(outcome, paths, started_at, environ)  # with a warning of what has not arrived
+        write_ending(outcome, paths, started_at, environ)  # with a warning if a notification has not arrived
     code = outcome.exit_code_with(restart_exit_code(environ))
     if outcome.leaves_machine:
         return code
@@ -133,7 +133,7 @@ def main() -> int:
 
 
 def _hold_stdin(inbox: Inbox) -> None:
-    """In a container on this machine, the starting process holds the other end of stdin: EOF means that it is gone."""
+    """Wait for EOF on stdin. In a container on this machine, it means that the starting process has ended."""
     with contextlib.suppress(OSError):
         while os.read(0, 1 << 12):
             pass
@@ -144,7 +144,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     """Run this host's part of the job under ``paths``.
 
     Raises:
-        CloudtrainError: the contract cannot be read, there is no job secret, or the leader was not found.
+        CloudtrainError: the contract is invalid, there is no job secret, or the leader was not found.
     """
     outcome = earlier_failure(paths, environ)
     if outcome:
@@ -190,7 +190,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
 
 
 def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> contextlib.ExitStack:
-    """Prints and reports the events of this host meanwhile, if the platform requests that."""
+    """Print and report the events of this host during the block, if the platform requests that."""
     listeners = contextlib.ExitStack()
     if config.settings.event_lines:
         from cloudtrain.runtime.event_printer import EventPrinter
@@ -213,7 +213,7 @@ def _take_part(
     forwarder: OutputForwarder | None,
     notify_hang: HangNotifier | None,
 ) -> HostOutcome:
-    """Find the leader, or be it, and run this host's part. ``known``: the job's identity, and its secret."""
+    """Find or run the leader, and run this host's part. ``known``: the identity and the secret of the job."""
     paths, settings, host = config.paths, config.settings, config.host
     identity, secret = known
     keys = {
@@ -224,7 +224,7 @@ def _take_part(
     restarts = bool(settings.restart_exit_code)
     if (
         restarts
-    ):  # in a pod, the script is of the same user, and nothing outside has to look into this process
+    ):  # in a pod, the script runs as the same user, and nothing outside has to read this process's memory
         close_memory()
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
@@ -278,7 +278,7 @@ def _take_part(
     except LeaderNotFound as error:
         if error.is_unreachable or not restarts:
             raise
-        # its machine may have been lost, or has not been found yet
+        # its machine may have been lost, or may not be available yet
         report = FailureReport.host_lost(host.leader, error.message, steady.now())
         return HostOutcome(JobStatus.FAILED, replace(report, hint=error.hint, phase="start"))
     if forwarder:
@@ -302,10 +302,10 @@ def _take_part(
 
 
 def _closed(limits: Limits, outcome: HostOutcome, paths: Paths, began: float | None) -> HostOutcome:
-    """The outcome of the leader: final if the job has failed in the same way as the time before.
+    """The outcome of the leader, which is final if the job has failed in the same way as in the previous attempt.
 
     Args:
-        began: when this attempt did; None if its failure starts no other one.
+        began: when this attempt began; None if no other attempt follows its failure.
     """
     failure = outcome.failure
     is_failed = failure is not None and failure.failure_class not in NO_FAULT
@@ -336,7 +336,7 @@ def _is_interrupted(inbox: Inbox) -> bool:
 def _clean(paths: Paths) -> Paths:
     """Remove the files of an earlier attempt in the same folders, and create missing folders.
 
-    Returns the paths with a new run folder: a rank of an earlier runtime never finds the files of this one.
+    Returns the paths with a new run folder, so that ranks of an earlier runtime never use the files of this one.
     """
     shutil.rmtree(paths.run, ignore_errors=True)
     paths = replace(paths, run_name=os.urandom(4).hex())

@@ -18,7 +18,7 @@ from cloudtrain.runtime.output import write_lines
 PART_BYTES = 1 << 20
 """Bytes that are read at a time."""
 MOST_BYTES = 1 << 30
-"""Bytes that are read in all: a process may write forever."""
+"""The most bytes that are read in total, because a process may write forever."""
 
 
 class NewEvents:
@@ -30,9 +30,9 @@ class NewEvents:
         self._mark = Bookmark()
 
     def read(self) -> Iterator[list[Event]]:
-        """The events that were not returned before, some at a time.
+        """The events that have not been returned before, in batches.
 
-        Raises OSError if there is no file, or something else in its place.
+        Raises OSError if the file is missing, or is not a regular file.
         """
         with Beneath(self._folder) as folder, folder.open(self._key) as file:
 
@@ -49,10 +49,10 @@ PAUSE = 0.5
 
 
 class EventPrinter:
-    """Prints what is added to the file of events, from its first line on. Use as a context manager.
+    """Prints the events in the file, from its first line on, as they are added. Use as a context manager.
 
-    Ranks write to the same file, and a script may do anything to it: only lines that are events of a host are printed,
-    with the values of secrets hidden, and not too many of them.
+    Ranks and the script can write to this file. So only lines that are events of a host are printed, in a limited
+    number, and with the values of secrets hidden.
     """
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str], target: int = 1) -> None:
@@ -70,7 +70,7 @@ class EventPrinter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Print the rest."""
+        """Print the remaining events."""
         self._ended.set()
         self._thread.join()
 
@@ -78,13 +78,13 @@ class EventPrinter:
         ended = False
         while not ended:
             ended = self._ended.wait(PAUSE)
-            with suppress(OSError):  # there is no file yet, or something else in its place
+            with suppress(OSError):  # the file does not exist yet, or is not a regular file
                 for events in self._events.read():
                     self._print(self._thinner.pass_on(filter(self._is_own, events)))
             self._print(self._thinner.rest() if ended else self._thinner.due())
 
     def _is_own(self, event: Event) -> bool:
-        """Also for events of other hosts whose output this one prints, but not for their samples."""
+        """Whether to print an event. This includes events of hosts whose output this one prints, except samples."""
         kind = event["event"]
         return kind not in OF_THE_SUPERVISOR and (kind != "sample" or event.get("source") == self._host)
 

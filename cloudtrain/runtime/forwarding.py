@@ -1,7 +1,7 @@
 """Sends the output of a host to the leader, and prints there what the other hosts send.
 
-A host that cannot send its lines in time, because the leader or the reader of its log is slow, leaves some out, and
-says how many: its ranks never wait for that. Its own log has all of them.
+A host that cannot send its lines in time, because the leader or the reader of its log is slow, drops some and reports
+how many, so that its ranks never wait. Its own log has all lines.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cloudtrain.runtime.output import LONGEST_LINE, write_all, write_lines
 
 READ_SIZE = 1 << 16
 CHUNK = 1 << 16
-"""Bytes of lines in one message, except for a longer line."""
+"""The most bytes of lines in one message, unless a single line is longer."""
 WINDOW = 1 << 18
-"""Bytes that a host has sent and the leader has not printed."""
+"""The most bytes that a host has sent and the leader has not printed."""
 MOST_WAITING = 4 << 20
-"""Bytes of lines that wait in a host until they can be sent."""
+"""The most bytes of lines that wait on a host to be sent."""
 FLUSH_SECONDS = 10.0
-"""Seconds without progress after which the end of a host no longer waits for its last lines to be printed."""
+"""After this time without progress, a host that ends stops waiting for its last lines to be printed."""
 
 
 class OutputForwarder:
-    """Copies everything that this process prints to the leader. Use as a context manager, which closes the client.
+    """Copies all output of this process to the leader. Use as a context manager, which closes the client.
 
-    Output before `attach` waits.
+    Output before `attach` is queued.
     """
 
     def __init__(self, host: str, target: int = 1) -> None:
@@ -112,7 +112,7 @@ class OutputForwarder:
         self._waiting_bytes += len(line)
 
     def _send(self) -> None:
-        """Send what may be on the way. The lock is held."""
+        """Send lines until `WINDOW` bytes are in flight. The caller holds the lock."""
         while self._client and self._waiting and self._on_the_way < WINDOW:
             chunk = [self._waiting.popleft()]
             size = len(chunk[0])
@@ -125,14 +125,14 @@ class OutputForwarder:
             self._client.send({"type": "lines", "text": text})
 
     def _taken(self, count: int) -> None:
-        """The leader has printed ``count`` bytes. Called in the client's thread."""
+        """Record that the leader has printed ``count`` bytes. Called in the client's thread."""
         with self._lock:
             self._on_the_way -= count
             self._send()
             self._lock.notify()
 
     def _flush(self) -> None:
-        """Wait until everything is printed, as long as there is progress; then close the client."""
+        """Wait until everything is printed or there is no progress, and close the client."""
         with self._lock:
             self._report_left_out()
             self._send()
@@ -144,12 +144,12 @@ class OutputForwarder:
 
 
 class ForwardedOutput:
-    """Prints the lines of other hosts, in a thread: a slow reader of the log must not stop the leader.
+    """Prints the lines of other hosts in a thread, because a slow reader of the log must not block the leader.
 
-    Lines of events become events of the leader's host.
+    Event lines are recorded as events of the leader's host.
 
     Args:
-        events: those of the leader's host.
+        events: the events of the leader's host.
         target: the descriptor to print to.
     """
 
@@ -166,13 +166,13 @@ class ForwardedOutput:
         self._received.put((host, text.encode("utf-8", "surrogateescape")))
 
     def printed(self) -> Iterator[tuple[str, int]]:
-        """Hosts, and how many bytes of each have been printed since the last call."""
+        """The hosts, and the number of bytes printed for each since the last call."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self._printed.get_nowait()
 
     def close(self, timeout: float = FLUSH_SECONDS) -> None:
-        """Print the rest, as far as the reader of the log takes it within ``timeout`` seconds."""
+        """Print the remaining lines, as far as the reader of the log accepts them within ``timeout`` seconds."""
         self._received.put(None)
         self._thread.join(timeout)
 

@@ -50,11 +50,11 @@ class HostConfig:
     channels: Mapping[str, Mapping[str, Any]]
     launcher: Launcher
     distribution_hosts: tuple[str, ...]
-    """The hosts whose ranks form one world: all, or those of the distribution's instance groups."""
+    """The hosts whose ranks form one world: all hosts, or those of the distribution's instance groups."""
 
     @classmethod
     def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostConfig:
-        """Raises InvalidJob if a file or a variable is invalid."""
+        """Read the configuration. Raises InvalidJob if a file or a variable is invalid."""
         try:
             settings = Settings.from_environ(environ)
             with _file("hyperparameters.json"):
@@ -99,23 +99,23 @@ class HostConfig:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether this host does more than lead the others."""
+        """Whether this host runs ranks, and does not only lead the others."""
         return not _only_leads(self.host.current, self.host, self.settings)
 
     @property
     def script_host(self) -> Host:
-        """This host among those that the script sees: all that have ranks."""
+        """This host among those that the script sees, which are all hosts with ranks."""
         return self.host_in_world if self.settings.no_ranks else self.host
 
     @property
     def host_in_world(self) -> Host:
-        """This host among those of its world. A host outside the distribution forms its own world."""
+        """This host among the hosts of its world. A host outside the distribution forms its own world."""
         hosts = self.distribution_hosts
         return replace(self.host, hosts=hosts if self.host.current in hosts else (self.host.current,))
 
     @property
     def job_name(self) -> str:
-        """The name given by the request, else by SageMaker: a pipeline names each of its runs."""
+        """The name in the request, or else the one that SageMaker sets, because a pipeline names each of its runs."""
         named = self.settings.job_name or self.hyperparameters.get("sagemaker_job_name")
         return str(named or os.environ.get("TRAINING_JOB_NAME", "job"))
 
@@ -126,7 +126,7 @@ class HostConfig:
 
     @property
     def entry_point(self) -> str:
-        """Raises InvalidJob if the job does not name one."""
+        """The script or module to run. Raises InvalidJob if the job names none."""
         entry_point = self.hyperparameters.get("sagemaker_program")
         if not entry_point:
             raise InvalidJob(
@@ -148,7 +148,7 @@ class HostConfig:
         return self.settings.python or sys.executable
 
     def check_python(self) -> None:
-        """Raises InvalidJob if `python` has vanished since the job was submitted."""
+        """Raises InvalidJob if `python` was removed after the job was submitted."""
         if self.settings.python and not shutil.which(self.settings.python):
             raise InvalidJob(
                 f"platform_options.python: there is no program {self.settings.python!r}",
@@ -162,7 +162,7 @@ class HostConfig:
 
     @property
     def source_uri(self) -> str | None:
-        """The URI of the source archive. The SDK gives the path of one that a channel delivers."""
+        """The URI of the source archive. If a channel delivers the archive, the SDK sets a path instead."""
         uri = str(self.hyperparameters.get("sagemaker_submit_directory") or "")
         return Path(uri).as_uri() if uri.startswith("/") else uri or None
 
@@ -177,7 +177,7 @@ class HostConfig:
 
 @contextmanager
 def _file(name: str) -> Iterator[None]:
-    """Names the file in the message of a ValueError."""
+    """Add the name of the file to the message of a ValueError."""
     try:
         yield
     except ValueError as error:

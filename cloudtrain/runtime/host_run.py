@@ -61,11 +61,11 @@ from cloudtrain.storage import retry_policy
 
 POLL_SECONDS = 0.03
 CHIEF_SECONDS = 5.0
-"""Seconds that the workers of TensorFlow's parameter servers may go on after the script has completed as the chief."""
+"""How long workers of TensorFlow's parameter servers may continue after the script has completed as the chief."""
 STACKS_SECONDS = 2.0
-"""Seconds before the kill of ranks that have not ended on SIGTERM at which their stacks are taken."""
+"""If ranks do not end on SIGTERM, their stacks are taken this number of seconds before they are killed."""
 LEAVE_SECONDS = 2.0
-"""Seconds that other ranks may take to end after a rank has saved its state and exited because of a preemption."""
+"""How long other ranks may take to end after a rank has saved its state and exited because of a preemption."""
 
 
 class HostRun:
@@ -102,25 +102,25 @@ class HostRun:
         self._sampler = Sampler.of(config, environ, events)
         self._launch: Launch | None = None
         self._launched_at = self._launched = 0.0
-        """When the ranks were launched: in seconds since the epoch, as files have it, and on `time.monotonic`."""
+        """When the ranks were launched: in seconds since the epoch, for file times, and on `time.monotonic`."""
         self._upload: OutputUpload | None = None
-        """From the launch on."""
+        """Set at the launch."""
         self._diagnosis: RankDiagnosis
-        """From the launch on."""
+        """Set at the launch."""
         self._gpus = 0
         self._done = False
         self._kill_at: float | None = None
         """When ranks that have received SIGTERM are killed."""
         self._inspect_at: float | None = None
-        """When their stacks are taken before that."""
+        """When the stacks of these ranks are taken, before they are killed."""
         self._stopping = False
         self._limit_reached: FailureReport | None = None
         """Why the leader stops the job, if it has reached a limit."""
         self._leaving = self._left = False
-        """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
+        """Whether the leader was informed that a rank exits because of a preemption, and that it has exited."""
         self._server_reported = False
         self._chief_ended = False
-        """Whether the script of a TensorFlow cluster has completed on the first host: the others have nothing to do."""
+        """Whether a TensorFlow cluster's script has completed on the first host, so that the others are not needed."""
         self._end_workers_at: float | None = None
         """When workers that still run receive SIGTERM."""
         self._watchdog: Watchdog | None = None
@@ -131,7 +131,7 @@ class HostRun:
         """Whether an unexpected error occurred on this host. Its ranks are no longer watched."""
 
     def run(self) -> HostOutcome:
-        """Run all phases. Returns when the job has an outcome; no process is left on this host then."""
+        """Run all phases. Returns when the job has an outcome and no process is left on this host."""
         self._in_background(self._preparation.run, "prepared")
         outcome = None
         while outcome is None:
@@ -156,7 +156,7 @@ class HostRun:
     # -- messages of this host
 
     def _on_step(self, message: Message) -> None:
-        """A step of the upload has ended, or the preparation or the upload has failed."""
+        """Report the end of an upload's step, or the failure of the preparation or the upload, to the leader."""
         self._leader.send(message)
 
     def _on_listed(self, message: Message) -> None:
@@ -164,7 +164,7 @@ class HostRun:
         self._leader.send({"strays": strays, **message})
 
     def _on_signal(self, message: Message) -> HostOutcome | None:
-        """The leader stops all hosts. Where each of them receives the signal, none waits for the decision."""
+        """Let the leader stop all hosts. If every host receives the signal, stop without its decision."""
         self._events.emit(RECLAIMED, reason="SIGTERM")
         self._leader.send({"type": "stopping"})
         is_for_all = not self._config.settings.restart_exit_code
@@ -272,7 +272,7 @@ class HostRun:
         threading.Thread(target=run, name=done, daemon=True).start()
 
     def _upload_in_background(self, step: Callable[[], None], done: str) -> None:
-        """A step of the upload. If it fails, the outputs of a completed training can be sent later; others are lost."""
+        """Run a step of the upload. If it fails, only outputs of ranks that have completed can be sent later."""
 
         def run() -> None:
             try:
@@ -295,7 +295,7 @@ class HostRun:
         self._in_background(run, "")
 
     def _warn(self, message: str) -> None:
-        """Add a warning to the events and to the log. Does nothing without one."""
+        """Add a warning to the events and to the log. Does nothing if ``message`` is empty."""
         if not message:
             return
         with contextlib.suppress(OSError):  # a full disk
@@ -327,12 +327,12 @@ class HostRun:
         self._leader.send(ready)
 
     def _on_pipe_error(self, error: Exception) -> None:
-        """The data of a pipe cannot be read. Called by the thread that feeds it."""
+        """Fail because the data for a pipe cannot be read. Called by the thread that feeds the pipe."""
         report = replace(self._report(error), phase="fetch")
         self._inbox.put({"type": "failed", "report": report.to_dict()})
 
     def _on_output_error(self, error: OSError) -> None:
-        """The log cannot be written, for example to a full disk; the ranks continue. Called by the writing thread."""
+        """Record that the log cannot be written, as on a full disk. Ranks continue. Called by the writing thread."""
         self._lost_output = f"{error.strerror} ({self._config.host.current})"
 
     def _report(self, error: Exception) -> FailureReport:
@@ -358,7 +358,7 @@ class HostRun:
             self._launch_ranks(message)
 
     def _get_copies(self, message: Message) -> None:
-        """Get the copies of this host that others hold: its memory may be new, or damaged."""
+        """Get the copies of this host that others hold, because its own memory may be new or damaged."""
         assert self._copies
         for problem in self._copies.get():
             self._warn(problem)
@@ -404,7 +404,7 @@ class HostRun:
         self._phases.begin("train")
 
     def _wait_for_the_ranks(self) -> None:
-        """This host only leads: it has nothing to do until the ranks of the others have ended."""
+        """Wait for the ranks of the other hosts, because this host only leads."""
         self._phases.begin("train")
         self._upload = OutputUpload(
             self._config, self._phases, self._events, self._leader.send, None, time.time()
@@ -414,12 +414,12 @@ class HostRun:
 
     def _watch(self, launch: Launch) -> None:
         """Poll the ranks; report failures, and the end of all ranks, to the leader."""
-        # before poll(), which then has the exits of all ranks that are not running
+        # read before poll(), so that poll() has the exits of all ranks that are not running
         running = launch.running and not launch.is_held
         exits = launch.poll()
         self._check_for_preempted_ranks(launch)
         ended = [rank_exit.rank for rank_exit in exits if rank_exit.exit_code == 0]
-        if ended:  # before the failures that follow from it
+        if ended:  # sent before the failures that follow from it
             self._leader.send({"type": "ended", "ranks": ended})
         if 0 in ended and self._config.launcher.has_servers and launch.plan.hosts > 1:
             self._leader.send({"type": "chief-ended"})
@@ -461,11 +461,11 @@ class HostRun:
 
     @property
     def _ignores_exits(self) -> bool:
-        """Whether exit codes of ranks no longer count as failures, also because they have nothing left to do."""
+        """Whether exit codes of ranks no longer count as failures, because of a stop or because the chief has ended."""
         return self._ends_early or self._chief_ended
 
     def _check_for_preempted_ranks(self, launch: Launch) -> None:
-        """Report to the leader that a rank exits because of a preemption, before others fail without it."""
+        """Report to the leader that a rank exits because of a preemption, before other ranks fail as a result."""
         if not self._leaving and launch.preempted(gone=False):
             self._leaving = True
             self._leader.send({"type": "leaving"})
@@ -538,7 +538,7 @@ class HostRun:
             self._rendezvous.wait()
         if self._launch:
             self._launch.kill()
-        for channel in self._preparation.inputs:  # before the processes that hold the mounts are ended
+        for channel in self._preparation.inputs:  # must precede the end of the processes that hold the mounts
             channel.stop()
         if self._launch:
             if left := end_descendants(since=self._launch.killed_at):
@@ -594,4 +594,4 @@ _HANDLERS: dict[str, Callable[[HostRun, Message], HostOutcome | None]] = {
     "stacks": HostRun._on_stacks,
     "abort": HostRun._on_abort,
 }
-"""By the type of a message."""
+"""The handler for each type of message."""

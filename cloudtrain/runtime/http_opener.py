@@ -1,4 +1,4 @@
-"""The runtime's HTTP requests. They go only to the server that the user or the cluster has named."""
+"""The runtime's HTTP requests, which go only to the server that the user or the cluster has specified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none: the credentials and the body are for the first server only."""
+        """Follow no redirect, because the credentials and the body are for the first server only."""
 
 
 def make_opener(
@@ -18,8 +18,8 @@ def make_opener(
     """An opener for requests. A redirect raises `urllib.error.HTTPError`.
 
     Args:
-        trust: for ``https``; by default, the system's certificate authorities.
-        proxies: whether to use the proxies that the environment names.
+        trust: the context for ``https``; by default, it trusts the system's certificate authorities.
+        proxies: whether to use the proxies from the environment.
     """
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     handlers.append(urllib.request.HTTPSHandler(context=trust or ssl.create_default_context()))

@@ -12,7 +12,7 @@ from cloudtrain.link.secret import VARIABLE, derive, fresh_secret
 from cloudtrain.runtime.host_config import SECRET_CHANNEL
 
 SECRET_FILE = "secret"
-"""In ``input/config``, where supervisors write it; in the channel `SECRET_CHANNEL` on SageMaker."""
+"""The file with the secret: in ``input/config``, or in the channel `SECRET_CHANNEL` on SageMaker."""
 
 _HINT = (
     "Set CLOUDTRAIN_SECRET to the same random value on all hosts, for example in the job's environment: the output of "
@@ -24,10 +24,10 @@ def take_secret(paths: Paths, environ: MutableMapping[str, str], hosts: int) -> 
     """The job secret. Removes it from ``environ`` and, where possible, from the disk.
 
     Args:
-        hosts: the number of the job's hosts. A single host makes its own secret.
+        hosts: the number of the job's hosts. A single host generates its own secret.
 
     Raises:
-        InvalidJob: there is none, or it is too short.
+        InvalidJob: the secret is missing or too short.
     """
     secret = environ.pop(VARIABLE, "")
     for path in (paths.input_config / SECRET_FILE, paths.channel(SECRET_CHANNEL) / SECRET_FILE):
@@ -46,13 +46,13 @@ def take_secret(paths: Paths, environ: MutableMapping[str, str], hosts: int) -> 
 
 
 def job_identity(paths: Paths, environ: Mapping[str, str]) -> str:
-    """The same in all attempts of a job, in no other job; empty without a job secret. `take_secret` removes that."""
+    """The job's unique identity in all attempts; empty without a job secret. Call it before `take_secret`."""
     secret = given_secret(paths, environ)
     return derive(secret, "identity").hex() if secret else ""
 
 
 def given_secret(paths: Paths, environ: Mapping[str, str]) -> str:
-    """The job secret before `take_secret`; empty if there is none."""
+    """The job secret, before `take_secret` removes it; empty if there is none."""
     secret = environ.get(VARIABLE, "")
     if not secret:
         with contextlib.suppress(OSError):

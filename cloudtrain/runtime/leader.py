@@ -15,11 +15,11 @@ each with a ``type``:
                  any failed ── abort, with the report of the cause ─ saving
                  any stopping ── stop
 
-The only host of a job uploads without ``listed`` and ``shared``. ``files`` and ``digests`` describe the outputs of a
+A single host uploads without ``listed`` and ``shared``. ``files`` and ``digests`` describe the outputs of a
 host, so that the leader can merge them. ``ended`` names ranks that have ended with exit code 0. ``complete`` is sent
 after every host has uploaded. If one host fails, none succeeds. A host that is ``saving`` uploads its last checkpoints
-after a failure. The leader stays until it has disconnected or is lost. ``inspect``
-requests the stacks of all ranks: every host gets ``dump`` and answers with ``stacks``.
+after a failure. The leader runs until that host has disconnected or is lost. ``inspect`` requests the stacks of all
+ranks: every host gets ``dump`` and answers with ``stacks``.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 2.0
 STACKS_SECONDS = 5.0
-"""Seconds for which failures are collected if ranks hang: all hosts send the stacks of their ranks meanwhile."""
+"""How long failures are collected if ranks hang, while all hosts send the stacks of their ranks."""
 LATE_SECONDS = 30.0
-"""Seconds for which the leader of a job that has failed stays for hosts that have not joined, to inform them."""
+"""How long the leader of a failed job waits for hosts that have not joined, to inform them."""
 DISCONNECT_SECONDS = 15.0
-"""The least seconds that the leader waits for hosts to disconnect, after its final message. A host that the network
-has cut off has its ``host_timeout`` to return and to receive the message."""
+"""The least time in seconds that the leader waits for hosts to disconnect after its final message. A host that is cut
+off from the network has its ``host_timeout`` to reconnect and receive the message."""
 
 
 class Leader:
@@ -71,15 +71,15 @@ class Leader:
         hosts: the names of all hosts.
         keys: see `LeaderLinks`.
         ranked: the hosts whose ranks form one world, starting with the host of rank 0. Default: all.
-        master: address and port of rank 0.
-        join_timeout: seconds within which all hosts must join.
-        host_timeout: seconds without a message after which a host is lost.
+        master: the address and port of rank 0.
+        join_timeout: the seconds within which all hosts must join.
+        host_timeout: the seconds without a message after which a host is lost.
         restarts: see `LeaderLinks`.
         output: prints what the other hosts print.
-        limits: end the job when it has reached one of them.
+        limits: the limits at which the job is ended.
         hang_after, on_hang: see `Settings`.
         notify_hang: called with each hang that does not end the job.
-        events: those of the leader's host, for the stacks of all ranks.
+        events: the events of the leader's host, for the stacks of all ranks.
         say: prints a line to the log of the job.
         clock: monotonic, in seconds.
     """
@@ -121,13 +121,13 @@ class Leader:
         """The hosts that have not joined."""
         self._failures = Failures(clock)
         self._stacks: dict[str, str] = {}
-        """Of ranks that hang, by host."""
+        """The stacks of ranks that hang, by host."""
         self._collector = StackCollector(hosts, events, clock, self._judge_silence)
         self._hang = Hang()
         self._watch = JobWatch(ranked or hosts, hang_after)
         self._on_hang, self._notify_hang = on_hang, notify_hang
         self._ends_hang = False
-        """Whether the hang that was found is to end this attempt."""
+        """Whether the detected hang has to end this attempt."""
         self._events, self._say = events, say
         self._next_beat = 0.0
         self._decision = ""
@@ -135,16 +135,16 @@ class Leader:
         self._reached: set[str] = set()
         """The states after ``ready`` that all hosts have reached."""
         self._completed = True
-        """Whether all ranks that have ended so far exited with 0, even if they were being stopped in the meantime."""
+        """Whether all ranks that have ended so far exited with 0, even if a stop was in progress."""
         self._ended: list[int] = []
         """The ranks that have ended with exit code 0."""
         self._merge = Merge(hosts)
         self._gpus: dict[str, tuple[int, int]] = {}
-        """GPUs and ranks of each host whose ranks form one world."""
+        """The numbers of GPUs and ranks of each host whose ranks form one world."""
         self._strays: dict[str, list[str]] = {}
-        """Models that are not where they belong, by host."""
+        """Models outside of the model folder, by host."""
         self._leaving = False
-        """Whether a rank exits because of a preemption. Failures of the other ranks are then consequences."""
+        """Whether a rank exits because of a preemption. If so, failures of other ranks are consequences."""
         self._end_by: float | None = None
         self._saving = False
         """Whether a host uploads its last checkpoints after a failure."""
@@ -156,14 +156,14 @@ class Leader:
         self._thread.start()
 
     def join(self, is_interrupted: Callable[[], bool] = bool) -> None:
-        """Wait until every host has disconnected, or ``is_interrupted()``. Bounded, unless a host is saving."""
+        """Wait until every host has disconnected or ``is_interrupted()``. Bounded, unless a host is saving."""
         end = self._clock() + max(LATE_SECONDS, self._end_seconds) + 1
         while self._thread.is_alive() and (self._clock() < end or self._saving) and not is_interrupted():
             self._thread.join(0.1)
 
     @property
     def refused(self) -> int:
-        """Connections that did not prove that they belong to the job."""
+        """The number of connections that did not prove that they belong to the job."""
         return self._links.refused
 
     def _run(self) -> None:
@@ -229,7 +229,7 @@ class Leader:
     def _on_failed(self, _link: HostLink, message: Message) -> None:
         if self._leaving:
             return
-        # on the leader's clock: those of the hosts may differ, and the earliest failure is the cause
+        # on the leader's clock, because the hosts' clocks may differ, and the earliest failure is the cause
         happened = steady.now() - float(message.get("ago", 0.0))
         report = FailureReport.from_dict({**message["report"], "time": happened})
         hangs = report.failure_class == FailureClass.HANG and not self._failures.reports
@@ -273,7 +273,7 @@ class Leader:
             self._send_to_all(request)
 
     def _judge_silence(self, places: Places) -> list[Event]:
-        """The event about a job that hangs. If it is to end, the failure follows."""
+        """The event about a job that hangs. If the hang ends the attempt, the failure follows."""
         if self._end_by is not None or self._failures.are_settling:
             return []
         found = self._watch.judge(places, self._ended)
@@ -287,7 +287,7 @@ class Leader:
         return [self._events.record(HANGING, state="began", **found.to_event())]
 
     def _end_hang(self, found: Hanging) -> None:
-        """Fail with a report that has the stacks of all threads."""
+        """Fail because of a hang, with a report that contains the stacks of all threads."""
         self._ends_hang = False
         is_final = self._restarts and self._on_hang == STOP_ON_HANG
         report = FailureReport(
@@ -362,7 +362,7 @@ class Leader:
             self._end_by = now
 
     def _proceed(self, reached: str) -> None:
-        """Start the next step after the training: all hosts have reached a state."""
+        """Start the next step after the training, when all hosts have reached a state."""
         if reached == "done":
             self._decide({"type": "finish"})
         elif reached == "listed":
@@ -397,10 +397,10 @@ class Leader:
             self._report_lost(missing[0], f"it never joined the job within {self._join_timeout:g} s{others}")
 
     def _look_at_limits(self) -> None:
-        """Stop the hosts if the job has reached a limit. Time in which one has not joined does not count."""
+        """Stop the hosts if the job has reached a limit. Time before all hosts have joined does not count."""
         if self._limits is None or self._decision not in ("", "start"):
             return
-        if self._hosts[0] in self._expected:  # its own runtime, which has to learn of the decision
+        if self._hosts[0] in self._expected:  # the leader's own runtime has to receive the decision
             return
         if not self._expected:
             self._limits.begin()
@@ -436,7 +436,7 @@ class Leader:
         self._decide(self._start)
 
     def _decide(self, message: Message) -> None:
-        """Send a message to all hosts, unless it was the last decision already."""
+        """Send a decision to all hosts, unless it is the same as the last one."""
         if self._decision != message["type"]:
             self._decision = message["type"]
             self._links.is_over = True
@@ -466,4 +466,4 @@ _HANDLERS: dict[str, Callable[[Leader, HostLink, Message], None]] = {
     "left": Leader._on_left,
     "chief-ended": Leader._on_chief_ended,
 }
-"""By the type of a message from a host."""
+"""The handler for each type of message from a host."""

@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from cloudtrain.link.tls import Tls
 
 CONNECT_SECONDS = 1.0
-"""Seconds that one attempt to connect may take: the kernel sends a lost packet again after one second."""
+"""How long one attempt to connect may take: the kernel resends a lost packet after one second."""
 PROVE_SECONDS = 5.0
 IMPOSTOR_SECONDS = 10.0
-"""Seconds for which the wrong process may answer at the leader's address before the host gives up."""
+"""How long a wrong process may answer at the leader's address before the host gives up."""
 RECONNECT_SECONDS = 5.0
-"""Seconds of silence after which the host connects again: the leader sends a message every two."""
+"""Seconds of silence after which the host reconnects. The leader sends a message every two seconds."""
 PAUSED_SECONDS = 2.0
-"""A longer gap between two rounds means that this process was paused: the leader was not silent."""
+"""A longer gap between two rounds means that this process was paused, and the leader was not silent."""
 RETRY_SECONDS = 1.0
-"""Seconds that the leader's answer may take before the host connects again. Doubled each time, for networks
-with long delays."""
+"""How long the leader's answer may take before the host reconnects. Doubled each time, for networks with long
+delays."""
 PAUSE_SECONDS = 0.2
-"""Seconds between two attempts to connect again, if the network is down."""
+"""Seconds between two attempts to reconnect if the network is down."""
 LONGEST_PAUSE_SECONDS = 1.0
-"""Between two attempts to find the leader."""
+"""The most seconds between two attempts to find the leader."""
 CLOSE_SECONDS = 2.0
 
 Inbox = SignalSafeQueue[Message]
@@ -54,7 +54,7 @@ def listen(rendezvous: str, address: str) -> socket.socket:
     """Open the leader's socket.
 
     Args:
-        rendezvous: ``host:port``; or the path of a file to write the address to, readable by its owner only.
+        rendezvous: ``host:port``, or the path of a file to write the address to, which only its owner can read.
         address: this host's address, for hosts that read the file.
 
     Raises:
@@ -87,17 +87,17 @@ class LeaderNotFound(PlatformError):
     """The leader was not found in time.
 
     Attributes:
-        is_unreachable: whether packets to its address are lost. Otherwise it has not started, or is another attempt's.
+        is_unreachable: whether packets to its address are lost. If not, it has not started, or is of another attempt.
     """
 
     is_unreachable = False
 
 
 class _Refused(PlatformError):
-    """The leader does not take this host.
+    """The leader refuses this host.
 
     Attributes:
-        may_retry: whether the next leader may take it.
+        may_retry: whether the next leader may accept the host.
     """
 
     may_retry = False
@@ -106,16 +106,16 @@ class _Refused(PlatformError):
 class LeaderClient:
     """Exchanges messages with the leader, in a thread; puts the leader's messages into ``inbox``.
 
-    After an outage of the network it connects again, and no message is lost. Once the leader is gone, or silent for too
-    long, it puts ``{"type": "lost", "why": ...}`` into the inbox.
+    After a network outage it reconnects, and no message is lost. Once the leader has ended, or is silent for too long,
+    it puts ``{"type": "lost", "why": ...}`` into the inbox.
 
     Args:
         host: this host's name.
         rendezvous: see `listen`.
         keys: the job's keys for ``control``, ``spawn`` and ``tls``.
-        host_timeout: seconds without a message after which the leader is lost.
-        restarts: whether the platform starts all hosts again after a failure: the leader that is found first may be
-            that of an attempt that is ending, or its address that of another program by now.
+        host_timeout: the seconds without a message after which the leader is lost.
+        restarts: whether the platform restarts all hosts after a failure. If so, the first leader found may be that of
+            an attempt that is ending, or another program may have taken its address.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LeaderClient:
         self._timeout = host_timeout
         self._restarts = restarts
         self._leader: dict[str, str] = {}
-        """The leader that has taken this host, by its number."""
+        """The number of the leader that has accepted this host."""
         self._number = os.urandom(16).hex()
         self._conversation = Conversation()
         self._outbox: deque[Message] = deque()
@@ -144,19 +144,19 @@ class LeaderClient:
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._peer: Peer | None = None
         self._candidate: Peer | None = None
-        """A connection on which the leader has not answered."""
+        """A connection on which the leader has not answered yet."""
         self._answer_seconds = RETRY_SECONDS
         self._moved_until = 0.0
-        """Until then, the leader may close the old connection because it has taken a new one."""
+        """Until this time, the leader may close the old connection because it has accepted a new one."""
         self._address = ""
         self._tried = rendezvous
-        """The leader's address, or the file that will have it."""
+        """The leader's address, or the file that will contain it."""
         self._is_unreachable = False
-        """Whether nothing answered at the leader's address, not even with a refusal."""
+        """Whether the leader's address did not respond at all, not even with a refusal."""
         self._heard = 0.0
         self._closing = False
         self.on_taken: Callable[[int], None] | None = None
-        """Called in the client's thread when the leader has printed that many bytes of this host's output."""
+        """Called in the client's thread with the number of bytes of this host's output that the leader has printed."""
         self._thread = threading.Thread(target=self._run, name="leader-client", daemon=True)
 
     @classmethod
@@ -174,9 +174,9 @@ class LeaderClient:
         """Find the leader and join the job.
 
         Raises:
-            JoinInterrupted: a message arrived in ``inbox`` first that ends this host.
+            JoinInterrupted: a message that ends this host arrived in ``inbox`` first.
             LeaderNotFound: the leader was not found within ``timeout`` seconds.
-            PlatformError: the leader does not know the job secret, or refuses this host.
+            PlatformError: the leader has another job secret, or refuses this host.
         """
         client = cls(host, rendezvous, keys, inbox, host_timeout, restarts=restarts)
         try:
@@ -188,9 +188,9 @@ class LeaderClient:
         return client
 
     def write_spawn_address(self, path: Path) -> None:
-        """Write what mpirun's remote shell needs to a file that only its owner can read.
+        """Write the data that mpirun's remote shell needs to a file that only its owner can read.
 
-        The leader's ``address:port``, the key for ``spawn``, and the leader's certificate.
+        These are the leader's ``address:port``, the key for ``spawn``, and the leader's certificate.
         """
         from cloudtrain.link.tls import make_certificate  # only mpirun on several hosts needs it
         from cloudtrain.storage.atomic import write_private
@@ -199,27 +199,27 @@ class LeaderClient:
         write_private(path, f"{self._address} {self._keys['spawn'].hex()} {certificate.hex()}")
 
     def send(self, message: Message) -> None:
-        """Send a message. Never waits, and raises nothing: if the leader is gone, ``lost`` arrives in the inbox."""
+        """Send a message. Never waits or raises: if the leader has ended, ``lost`` arrives in the inbox."""
         self._outbox.append(message)
         self._wake()
 
     @property
     def is_connected(self) -> bool:
-        """Whether the leader has not been lost; its answer may be late."""
+        """Whether the leader is not lost. Its answer may be late."""
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Send what is left, and disconnect."""
+        """Send the remaining messages, and disconnect."""
         self._closing = True
         self._wake()
         self._thread.join()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: the thread is awake already
+        with contextlib.suppress(OSError):  # the buffer is full, so the thread is awake already
             self._wake_writer.send(b"x")
 
     def _find(self, deadline: float, timeout: float) -> None:
-        """Try to join until ``deadline``. Raises as `join`."""
+        """Try to join until ``deadline``. Raises the errors of `join`."""
         deceived_since: float | None = None
         waiting = Waiting(timeout)
         began = time.monotonic()
@@ -253,7 +253,7 @@ class LeaderClient:
             time.sleep(_pause(time.monotonic() - began))
 
     def _is_asked_to_end(self) -> bool:
-        """Whether a message in the inbox ends this host. Others, such as a notice, stay for the time after."""
+        """Whether a message in the inbox ends this host. Other messages, such as a notice, stay in the inbox."""
         messages = [self._inbox.get() for _ in range(self._inbox.qsize())]
         for message in messages:
             self._inbox.put(message)
@@ -286,7 +286,7 @@ class LeaderClient:
         self._wake_writer.close()
 
     def _serve(self) -> str:
-        """Exchange messages until the leader is gone or this host disconnects; returns why."""
+        """Exchange messages until the leader has ended or this host disconnects. Returns the reason."""
         retry = min(RECONNECT_SECONDS, self._timeout / 3)
         next_try = 0.0
         close_by: float | None = None
@@ -319,7 +319,7 @@ class LeaderClient:
             last_round = time.monotonic()
 
     def _round(self, timeout: float) -> str:
-        """Handle what arrives; returns why the leader is gone, or nothing. Raises _Refused."""
+        """Handle incoming data. Returns why the leader is lost; empty if it is not. Raises _Refused."""
         for key, mask in self._selector.select(timeout):
             if key.data is None:
                 self._take_outbox()
@@ -388,7 +388,7 @@ class LeaderClient:
             self._peer = None
 
     def _enter(self, deadline: float) -> None:
-        """Join for the first time. Raises as `_connect`, and _Refused."""
+        """Join for the first time. Raises _Refused, and the errors of `_connect`."""
         self._connect(deadline)
         while self._candidate and time.monotonic() < deadline:
             self._round(0.1)
@@ -398,7 +398,7 @@ class LeaderClient:
             raise ConnectionResetError("the leader did not answer")
 
     def _connect(self, deadline: float) -> None:
-        """Connect, and request to join or to return. The answer comes later.
+        """Connect, and request to join or rejoin. The answer arrives later.
 
         Args:
             deadline: when to give up, on the clock of `time.monotonic`.
@@ -412,7 +412,7 @@ class LeaderClient:
         self._is_unreachable, self._tried = False, self._rendezvous
         self._tried = _read_address(self._rendezvous)
         host, _, port = self._tried.rpartition(":")
-        host = host.strip("[]")  # an address of IPv6
+        host = host.strip("[]")  # an IPv6 address
         seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
         try:
             where: Any = plain(host), int(port)
@@ -446,14 +446,14 @@ class LeaderClient:
     def _tls(self) -> Tls:
         from cloudtrain.link.tls import (
             Tls,
-            make_certificate,  # a job on one machine does not need them
+            make_certificate,  # not needed by a job on one machine
         )
 
         return Tls(certificate=make_certificate(self._keys["tls"]).der)
 
 
 def _pause(waited: float) -> float:
-    """Seconds until the next attempt to find the leader. It grows, to spare the name server."""
+    """Seconds until the next attempt to find the leader. They grow, to reduce the load on the name server."""
     return min(LONGEST_PAUSE_SECONDS, 0.05 + waited / 20) * random.uniform(0.5, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The leader's connections with the hosts of its job, and the report of hosts that it waits for."""
+"""The leader's connections to the hosts of its job, and its messages about hosts that it waits for."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cloudtrain.link.tls import Tls
 
 FIRST_NOTICE_SECONDS = 10.0
-"""A shorter wait is normal: the machines of a job do not start at the same time."""
+"""A shorter wait is normal, because the machines of a job do not start at the same time."""
 NOTICE_SECONDS = 30.0
 
 Say = Callable[[str], None]
 
 
 class Waiting:
-    """One wait. Call `report` again and again; it prints a line after 10 s, and then every 30 s.
+    """One wait. Call `report` regularly; it prints a line after 10 s, and then every 30 s.
 
     Args:
         limit: the seconds after which the wait ends.
@@ -45,7 +45,7 @@ class Waiting:
         self._next = self._since + FIRST_NOTICE_SECONDS
 
     def report(self, whom: str) -> None:
-        """``whom``: the hosts, such as ``algo-2, algo-3``."""
+        """Print a line if one is due. ``whom``: the missing hosts, such as ``algo-2, algo-3``."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + NOTICE_SECONDS
@@ -57,25 +57,25 @@ Message = dict[str, Any]
 SPAWN_BYTES = 1 << 20
 """The longest command that mpirun's remote shell may send."""
 PAUSED_SECONDS = 1.0
-"""A longer gap between two polls means that this process was paused: the hosts were not silent."""
+"""A longer gap between two polls means that this process was paused, and the hosts were not silent."""
 
 
 @dataclass(eq=False)
 class HostLink:
-    """One host of the job. Its connections may come and go."""
+    """One host of the job, which may have several connections over time."""
 
     host: str
     peer: Peer | None
     number: str
-    """Random: distinguishes the process that joined from another one of the same host."""
+    """A random number that distinguishes the process that joined from others of the same host."""
     conversation: Conversation = field(default_factory=Conversation)
     is_confirmed: bool = False
-    """Whether the host has sent a message on this connection. Before that, it may give it up for another one."""
+    """Whether the host has sent a message on this connection. Until then, it may switch to another connection."""
     state: str = "joined"
     seen: float = field(default_factory=time.monotonic)
 
     def send(self, message: Message) -> None:
-        """Send a message. If there is no connection, the next one brings it."""
+        """Send a message. Without a connection, it is sent on the next one."""
         envelope = self.conversation.write(json.dumps(message).encode())
         if self.peer:
             self.peer.send(envelope)
@@ -87,7 +87,7 @@ class HostLink:
 
 @dataclass(eq=False)
 class _Connection:
-    """An authenticated connection: of a host, of a host that has not joined, or of mpirun's remote shell."""
+    """An authenticated connection of a host, which may not have joined yet, or of mpirun's remote shell."""
 
     purpose: str
     peer: Peer = field(init=False)
@@ -95,16 +95,16 @@ class _Connection:
 
 
 class LeaderLinks:
-    """Admits the hosts, receives their messages, and lets them return after an outage.
+    """Admits the hosts, receives their messages, and lets them reconnect after an outage.
 
     Args:
         listener: a bound, listening socket; `close` closes it.
         hosts: the names of all hosts.
-        ranked: the hosts whose ranks form one world, in rank order. mpirun's remote shell names one by its number.
-        keys: the keys for ``control``, which a host needs to join, ``spawn``, which mpirun's remote shell needs, and
-            ``tls``, which encrypts the connections of other machines.
-        host_timeout: seconds without a message after which a host is lost.
-        restarts: whether the platform starts all hosts again after a failure. Two processes of a host may then live at
+        ranked: the hosts whose ranks form one world, in rank order. mpirun's remote shell refers to one by its number.
+        keys: the keys for ``control``, which a host needs to join, for ``spawn``, which mpirun's remote shell needs,
+            and for ``tls``, which encrypts the connections of other machines.
+        host_timeout: the seconds without a message after which a host is lost.
+        restarts: whether the platform restarts all hosts after a failure. If so, two processes of a host may exist at
             the same time, and the hosts of the next attempt may find the leader of this one.
     """
 
@@ -121,9 +121,9 @@ class LeaderLinks:
         self._hosts = frozenset(hosts)
         self._restarts = restarts
         self._number = os.urandom(16).hex()
-        """Random: a host that returns after an outage names its leader by it."""
+        """A random number by which a host that reconnects after an outage identifies its leader."""
         self.is_over = False
-        """Whether the attempt has ended: hosts that join now belong to the next one, if there is one."""
+        """Whether the attempt has ended. Hosts that join now are those of the next attempt, if there is one."""
         self._ranked = ranked
         self._timeout = host_timeout
         self._selector = selectors.DefaultSelector()
@@ -137,24 +137,24 @@ class LeaderLinks:
         self._links: dict[str, HostLink] = {}
         self._gone: set[str] = set()
         self._over: set[str] = set()
-        """The numbers of clients that may not return, although others of their hosts may."""
+        """The numbers of clients that may not reconnect, although new clients of their hosts may join."""
         self._events: list[tuple[HostLink, Message]] = []
         self._last_poll = time.monotonic()
 
     @property
     def joined(self) -> Mapping[str, HostLink]:
-        """The hosts that have joined and are not lost, by name."""
+        """The hosts that have joined and were not lost, by name."""
         return self._links
 
     @property
     def refused(self) -> int:
-        """Connections that did not prove that they belong to the job."""
+        """The number of connections that did not prove that they belong to the job."""
         return self._gate.refused
 
     def poll(self, timeout: float) -> list[tuple[HostLink, Message]]:
         """Wait for messages; returns each with its host.
 
-        Two messages do not come from the host itself: ``join``, and ``gone`` with the reason ``why``.
+        Two messages are not sent by the host itself: ``join``, and ``gone`` with the reason ``why``.
         """
         knocking = []
         for key, mask in self._selector.select(timeout):
@@ -185,7 +185,7 @@ class LeaderLinks:
             link.beat()
 
     def lose(self, link: HostLink, why: str) -> None:
-        """Disconnect a host. The next `poll` returns that it is ``gone``."""
+        """Disconnect a host. The next `poll` returns ``gone`` for it."""
         if link.peer:
             link.peer.close()
         if self._links.pop(link.host, None):
@@ -193,7 +193,7 @@ class LeaderLinks:
             self._events.append((link, {"type": "gone", "why": why}))
 
     def readmit(self, link: HostLink) -> None:
-        """Let a host that is gone join again, with a new `LeaderClient`."""
+        """Let a lost host rejoin, with a new `LeaderClient`."""
         self._gone.discard(link.host)
         self._over.add(link.number)
 
@@ -236,7 +236,7 @@ class LeaderLinks:
                 self._events.append((link, message))
 
     def _join(self, connection: _Connection, message: Message) -> None:
-        """A new host, or one that returns after an outage."""
+        """Admit or refuse a new host, or one that reconnects after an outage."""
         host, number, received = message["host"], message["number"], message["received"]
         peer, known = connection.peer, self._links.get(host)
         returns = known is not None and known.number == number
@@ -271,7 +271,7 @@ class LeaderLinks:
             self._events.append((link, {"type": "join"}))
 
     def _detach(self, connection: _Connection) -> None:
-        """Close a connection of a host that may return."""
+        """Close a connection of a host that may reconnect."""
         connection.peer.close()
         if connection.link and connection.link.peer is connection.peer:
             connection.link.peer = None

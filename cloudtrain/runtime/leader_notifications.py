@@ -1,8 +1,8 @@
-"""Sends the notifications of a job from its leader, where no supervisor is next to the job: on Kubernetes.
+"""Sends the notifications of a job from its leader if the job has no supervisor, as on Kubernetes.
 
-That of its end is sent at the end of each attempt, before the leader's process ends, which it delays by seconds; those
-of hangs are sent from a thread meanwhile. One that does not arrive becomes a warning. A pod that is killed, or whose
-node is lost, sends nothing.
+The notification of the end is sent at the end of each attempt, which it delays by seconds; notifications of hangs are
+sent from a thread during the attempt. One that does not arrive becomes a warning. A pod that is killed, or whose node
+is lost, sends nothing.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def notify_end(
     """Send the notification of this attempt's end, if this host leads. Never raises an error.
 
     Args:
-        environ: as this process was started, with `Settings.notify` and the variables that its rules refer to.
-        started_at: when it was started, in seconds since the epoch.
-        is_asked_to_end: whether a signal has asked this process to end: then it is held for `HOLD_SECONDS` at most.
+        environ: this process's initial environment, with `Settings.notify` and the variables that its rules refer to.
+        started_at: when this process was started, in seconds since the epoch.
+        is_asked_to_end: whether this process has received a signal to end. If so, it waits `HOLD_SECONDS` at most.
     """
-    with suppress(Exception):  # such as a limit of threads: the job keeps its outcome
+    with suppress(Exception):  # such as a limit of threads, which must not change the job's outcome
         config = HostConfig.read(paths, environ)
         if config.host.leads:
             event = _event(outcome, environ)
@@ -67,7 +67,7 @@ def notify_end(
 
 
 class HangNotifier:
-    """Sends a notification of each hang of a job that is not ended for it. Never raises an error.
+    """Sends a notification about each hang that does not end the job. Never raises an error.
 
     Args:
         environ: see `notify_end`.
@@ -75,7 +75,7 @@ class HangNotifier:
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, environ
-        self._identity = job_identity(config.paths, environ)  # which ranks cannot find later
+        self._identity = job_identity(config.paths, environ)  # read now, because the secret is removed later
         self._began = steady.now()
         self._count = 0
 
@@ -87,7 +87,7 @@ class HangNotifier:
         number = f"{self._began:.0f}-{self._count - 1}"
 
         def send() -> None:
-            with suppress(Exception):  # such as a full disk: the event of the hang is there
+            with suppress(Exception):  # such as a full disk; the hang is recorded as an event anyway
                 found = _notification(self._config, self._identity, "hanging", number, **texts)
                 _send(found, self._config, self._environ, _until_late)
 
@@ -113,7 +113,7 @@ def _send(
     environ: Mapping[str, str],
     run: Callable[[Delivery, Sequence[Rule]], None],
 ) -> None:
-    """Send it for as long as ``run`` does. If it does not arrive, emit a warning."""
+    """Send a notification with ``run``. If it does not arrive, emit a warning."""
     rules = rules_of({"notify": parse_json(config.settings.notify)})
     outside = {name: value for name, value in environ.items() if name != VARIABLE}
     with tempfile.TemporaryDirectory(prefix="cloudtrain-") as folder:

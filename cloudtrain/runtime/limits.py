@@ -1,12 +1,12 @@
-"""Ends a job that has run for too long, is lost over and over, or fails twice in the same way.
+"""Ends a job that has run for too long, is lost repeatedly, or fails twice in the same way.
 
-For jobs of which nothing but the pods outlives an attempt.
+Used for jobs without a supervisor, which consist only of pods.
 
-The time in which all hosts run counts, not that in which one waits for a node. An attempt counts as lost
+Only the time in which all hosts run counts, not the time in which one waits for a node. An attempt counts as lost
 unless it ends in another way, and only if it has saved no checkpoint.
 
-All of this is kept next to the job's outputs, or else its checkpoints, under an identity that only this job has:
-another job of the same name begins at zero. A job that stores nothing counts each attempt alone.
+The record is stored next to the job's outputs, or else its checkpoints, with an identity that only this job has, so
+that another job with its name begins at zero. If a job stores nothing, each attempt is counted by itself.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from cloudtrain.observe import steady
 from cloudtrain.storage import Store, open_store, retry_policy
 
 LONGEST_PAUSE = 60.0
-"""Seconds between two writes: an attempt that is killed has run for so much longer, at most, than is known."""
+"""The most seconds between two writes, and so the most running time of a killed attempt that is not recorded."""
 UNKNOWN_STEP = -1
 LAST_SECONDS = 10.0
-"""How long the end of a host waits for the last write."""
+"""How long a host that ends waits for the last write."""
 
 
 class Limits:
-    """Whether a job has run for `Settings.max_run`, or was lost more often than `Settings.max_preemptions` allows.
+    """Checks whether a job has run for `Settings.max_run`, or was lost more often than `Settings.max_preemptions`.
 
-    The leader uses it, from one thread.
+    The leader uses this from one thread.
 
     Args:
-        identity: of the job, the same in all attempts; empty if it is not known, and each attempt counts alone.
+        identity: the job's identity in all attempts; if empty, it is unknown, and each attempt is counted by itself.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Limits:
         self._identity = identity
         self._clock = clock
         self._before = 0.0
-        """Seconds that earlier attempts have run, as far as they are known."""
+        """The seconds that earlier attempts have run, as far as they were recorded."""
         self._lost = 0
-        """Attempts before this one that were lost, one after the other, without a new checkpoint."""
+        """The number of attempts directly before this one that were lost without a new checkpoint."""
         self._saved = ""
         """A hash of the checkpoints at the beginning of this attempt; empty if they are unknown."""
         self._cause: tuple[str, int] | None = None
-        """The cause of the last failure before this attempt, if it would happen again, and the step before it."""
+        """The cause of the last failure before this attempt, if it would recur, and the step before it."""
         self._ended: tuple[str, int] | None = None
-        """The same of this attempt."""
+        """The cause of this attempt's failure, and the step before it."""
         self._began: float | None = None
         self._completed = self._failed = self._is_over = False
         self._wake = threading.Event()
@@ -75,7 +75,7 @@ class Limits:
             self._thread.start()
 
     def begin(self) -> None:
-        """All hosts run from now on."""
+        """Begin to count the time, because all hosts run."""
         if self._began is None:
             self._began = self._clock()
             self._wake.set()
@@ -106,14 +106,14 @@ class Limits:
     def close(
         self, *, completed: bool, failed: bool = False, cause: str = "", step: int | None = None
     ) -> bool:
-        """This attempt has ended. Returns whether the one before failed through the same cause, after the same step.
+        """Record the end of this attempt. Returns whether the last failure had the same cause, after the same step.
 
         Args:
-            failed: through a fault of the script, which is a retry if it restarts.
+            failed: whether the attempt failed through a fault of the script, so that a restart is a retry.
             cause: see `recurrence.cause_of`.
             step: the last step that was reported.
         """
-        if failed:  # a preemption in between does not make another failure of it
+        if failed:  # keep the cause across preemptions, so that the same failure is recognised
             self._ended = (cause, UNKNOWN_STEP if step is None else step)
         self._completed, self._failed, self._is_over = completed, failed, True
         self._wake.set()
@@ -139,7 +139,7 @@ class Limits:
                     elif self._began is not None and (text := self._record()) != written:
                         store.write(RUNNING_TIME, text.encode())
                         written = text
-            except CloudtrainError:  # it is away: nothing is known, and nothing is replaced
+            except CloudtrainError:  # the storage is unavailable: nothing is read, and nothing is replaced
                 pass
             if is_over:
                 return
@@ -169,7 +169,7 @@ class Limits:
                 self._before = given.number("ran", least=0)
                 self._cause = given.text("cause", ""), given.integer("step", UNKNOWN_STEP, least=UNKNOWN_STEP)
                 before, lost = given.text("saved", ""), given.integer("lost", -1, least=-1)
-                if not saved or not before:  # unknown: nothing is counted
+                if not saved or not before:  # unknown checkpoints: the attempt is not counted
                     self._lost, saved = max(lost, 0), saved or before
                 elif saved == before:
                     self._lost = lost + 1

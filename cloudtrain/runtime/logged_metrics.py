@@ -27,16 +27,16 @@ INTERVAL = 1.0
 CLOSE_SECONDS = 10.0
 """How long the end of a job waits for a disk that does not respond."""
 MOST_CLOSE_SECONDS = 120.0
-"""How long it waits for the last values in all."""
+"""How long the end of a job waits for the last values in total."""
 MOST_LOOKS = 5
-"""How often the thread looks for the ranks that have not logged a step."""
+"""The number of looks for the values of ranks that have not logged a step."""
 MOST_NAMES = 1000
-"""The most metrics. Others are ignored: their number is up to the script."""
+"""The most metrics. Others are ignored, because a script may log any number of them."""
 MOST_LINES = 100
-"""Lines of one rank that are read before what is complete is recorded: a script may write as many as it likes."""
+"""After this number of lines of one rank, complete steps are recorded, because a script may write without end."""
 CHUNK = 1 << 20
 LONGEST_LINE = 4 << 20
-"""Bytes: the longest names of `cloudtrain.observe.metric_log.MOST_VALUES` have 3 MB in JSON."""
+"""Bytes. With the longest names, `cloudtrain.observe.metric_log.MOST_VALUES` values need 3 MB in JSON."""
 LOST = (
     "metrics of cloudtrain.log() are lost: more were logged than this host could record in "
     f"{MOST_CLOSE_SECONDS:.0f} s after the end"
@@ -51,7 +51,7 @@ class _Step:
     """Whether the step has been recorded without these values."""
     values: dict[int, tuple[float, float]] = field(default_factory=dict)
     looks: int = 0
-    """How often the thread has looked for further values."""
+    """The number of looks for further values."""
 
 
 @dataclass
@@ -65,8 +65,8 @@ class _Metric:
     looks: int = 0
 
     def add(self, step: int, rank: int) -> bool:
-        """Note that ``rank`` logged ``step``. Returns whether this is too late for the record of the step."""
-        if step <= self.last.get(rank, step - 1):  # the script has gone back, as after a restore
+        """Record that ``rank`` logged ``step``. Returns whether this is too late for the record of the step."""
+        if step <= self.last.get(rank, step - 1):  # the script is back at an earlier step, as after a restore
             self.recorded = min(self.recorded, step - 1)
             self.last = {other: min(last, step - 1) for other, last in self.last.items()}
         self.last[rank] = step
@@ -74,7 +74,7 @@ class _Metric:
 
 
 class LoggedMetrics:
-    """Reads the files of this host's ranks in a thread, until `close`. Create it before they start.
+    """Reads the files of this host's ranks in a thread, until `close`. Create it before the ranks start.
 
     A step is recorded when all ranks that log the metric have logged it, or after `MOST_LOOKS` seconds.
 
@@ -92,22 +92,22 @@ class LoggedMetrics:
         paths = [metrics_path(heartbeat_path(run, slot.local_rank)) for slot in slots]
         for path in paths:
             with contextlib.suppress(OSError):
-                os.unlink(path)  # of an earlier attempt
+                os.unlink(path)  # an earlier attempt has left it
         self._files = {path: Bookmark() for path in paths}
         self._events = events
         self._others = others
         self._metrics: dict[str, _Metric] = {}
         self._steps: dict[tuple[str, int], _Step] = {}
         self.heard = 0.0
-        """When a rank last logged anything, on the clock of `time.monotonic`; 0: never."""
+        """When a rank last logged anything, on the clock of `time.monotonic`; 0 for never."""
         self._parts = 0
-        """How often the thread has recorded something."""
+        """How often the thread has recorded events, as a sign that the disk does not hang."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logged-metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Record what is left: the ranks have ended. A disk that hangs delays this by `CLOSE_SECONDS`."""
+        """Record the remaining values after the ranks have ended. A disk that hangs delays this by `CLOSE_SECONDS`."""
         self._ended.set()
         until, parts = time.monotonic() + MOST_CLOSE_SECONDS, -1
         while self._thread.is_alive():
@@ -160,7 +160,7 @@ class LoggedMetrics:
         """The events of the steps that are complete, in the order in which they began."""
         for (name, step), found in list(self._steps.items()):
             metric = self._metrics[name]
-            # at first, it is unknown which ranks log it
+            # at first, it is unknown which ranks log the metric
             ranks = len(metric.last) if metric.looks > MOST_LOOKS else len(self._files)
             if ended or len(found.values) >= ranks or found.looks > MOST_LOOKS:
                 del self._steps[name, step]
@@ -184,7 +184,7 @@ class LoggedMetrics:
 
 
 def _read(path: str, mark: Bookmark) -> Iterator[str]:
-    """The new lines of a file that a script may have replaced by anything; none for other than a regular file."""
+    """The new lines of a file; none if it is not a regular file, because the script may have replaced it."""
     try:
         descriptor = open_regular(path, READ_REGULAR)
     except OSError:
@@ -203,9 +203,9 @@ def _read(path: str, mark: Bookmark) -> Iterator[str]:
 
 
 def _parse(line: str) -> list[tuple[float, int, int, str, float]]:
-    """The time, step, rank, name and value of each metric in a line; none if a script wrote something else.
+    """The time, step, rank, name and value of each metric in a line; none if the line is invalid.
 
-    A call whose step is not a number, or huge, does not spoil the others.
+    If the step of a call is not a number, or is huge, only the metrics of that call are skipped.
     """
     try:
         rank, begin, moments, steps, lists, kinds, values = parse_json(line)

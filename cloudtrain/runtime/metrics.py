@@ -1,4 +1,4 @@
-"""The metrics in the output of ranks, found as ``metric_definitions`` describe them."""
+"""Finds metrics in the output of ranks with the regular expressions in ``metric_definitions``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cloudtrain.runtime.output import Stream
 class MetricFinder:
     """Records each metric in the lines of a host as an event.
 
-    An expression may name the rank, as in the log of all ranks: ``\\[rank 0\\] loss=(.*)``.
+    An expression may contain the rank as it appears in the log of all ranks: ``\\[rank 0\\] loss=(.*)``.
 
-    The metrics of all lines that were read together are one write, to a file that stays open until `close`: a script
+    All metrics in the lines of one call are written together, to a file that stays open until `close`, because a script
     may print hundreds of thousands of them in a second.
     """
 

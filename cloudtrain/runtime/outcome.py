@@ -15,34 +15,34 @@ from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.disk_reserve import Reserve
 
 SPARES = 2
-"""The files that describe a failure. The output folder has space reserved for each of them."""
+"""The number of files that describe a failure. The output folder has space reserved for each."""
 
 _STATUS = {FailureClass.TIME_LIMIT: JobStatus.STOPPED, FailureClass.HANG: JobStatus.FAILED}
-"""Of a job that has ended at a limit; of other classes, it is interrupted."""
+"""The status of a job that has ended at a limit, by class; ``INTERRUPTED`` for other classes."""
 
 NO_FAULT = (FailureClass.HOST_LOST, FailureClass.PREEMPTED)
-"""The kinds of failures that are not the script's."""
+"""The classes of failures that are not the script's fault."""
 
 
 @dataclass(frozen=True)
 class HostOutcome:
-    """How this host's part ended; the same on every host of the job."""
+    """How this host's part ended, which is the same on every host of the job."""
 
     status: JobStatus
     failure: FailureReport | None = None
     is_announced: bool = True
-    """Whether this host prints the failure: of the hosts that know it, only one does."""
+    """Whether this host prints the failure. Only one of the hosts that report it does."""
     is_decided: bool = False
-    """Whether another host, the leader, decided this outcome and reports it too."""
+    """Whether the leader, on another host, decided this outcome and reports it too."""
 
     is_final: bool = False
-    """Whether a restart would end in the same way."""
+    """Whether another attempt would end in the same way."""
     leaves_machine: bool = False
-    """Whether this host is to end on this machine, where others could use it, rather than to start again in place."""
+    """Whether this host has to free its machine for other hosts, rather than restart in place."""
 
     @classmethod
     def at_limit(cls, report: FailureReport, *, leads: bool = True) -> HostOutcome:
-        """The outcome of a host whose job the leader has ended at one of its `Limits`."""
+        """The outcome of a host after the leader has ended the job at one of its `Limits`."""
         status = _STATUS.get(report.failure_class, JobStatus.INTERRUPTED)
         return cls(status, report, is_announced=leads, is_decided=not leads)
 
@@ -54,16 +54,16 @@ class HostOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0; the code of the rank that failed first; or 143 (128 + SIGTERM) if the job was stopped."""
+        """0, the exit code of the rank that failed first, or 143 (128 + SIGTERM) if the job was stopped."""
         if self.status == JobStatus.COMPLETED:
             return 0
         return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
 
     def exit_code_with(self, restart: int) -> int:
-        """The exit code on a platform that starts all hosts again after ``restart``, and counts no failure then.
+        """The exit code on a platform that restarts all hosts after the code ``restart``, without counting a failure.
 
-        That is the code of a host that was stopped, that lost another one, or whose leader reports the failure with its
-        own code. 0: the platform has no such code. There, `FINAL_CODE` is never the code of a script.
+        A host returns ``restart`` if it was stopped, if it lost another host, or if the leader reports the failure with
+        its own code. If ``restart`` is 0, the platform has no such code; otherwise, no script returns `FINAL_CODE`.
         """
         if not restart or self.status == JobStatus.COMPLETED:
             return self.exit_code
@@ -78,7 +78,7 @@ class HostOutcome:
     def write(self, paths: Paths) -> None:
         """Write the files of the contract: ``failure`` or ``success``.
 
-        They replace anything that the script has put in their place, except folders. Raises OSError.
+        They replace anything that the script has created at their paths, except folders. Raises OSError.
         """
         if self.failure:
             reserve = Reserve(paths.output, SPARES)
@@ -90,13 +90,13 @@ class HostOutcome:
 
 
 def reached_limit(report: FailureReport) -> bool:
-    """Whether the runtime has ended the job at one of its `Limits`, or for a hang: it is not restarted."""
+    """Whether the runtime has ended the job at one of its `Limits` or for a hang, so that it does not restart."""
     is_limit = report.failure_class in (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.HANG)
     return is_limit and report.exit_code == FINAL_CODE
 
 
 def without_secrets(report: FailureReport, hider: ValueHider) -> FailureReport:
-    """The report without the values that ``hider`` knows, and without credentials in URLs: exceptions quote both."""
+    """The report without the values that ``hider`` hides and credentials in URLs. Exceptions may contain both."""
     texts = ("message", "hint", "traceback", "stacks")
     hidden = {name: hider.hide_all(getattr(report, name)) for name in texts}
     return replace(report, **hidden, log_tail=tuple(hider.hide_all(report.log_tail)))

@@ -26,15 +26,15 @@ LONGEST_LINE = 1 << 16
 DRAIN_READS = 1024
 TAIL_LINES = 50
 IDLE_SECONDS = 0.5
-"""Seconds that the state of a progress bar, a line that carriage returns overwrite, may wait before it is written."""
+"""How long the state of a progress bar, a line that carriage returns overwrite, waits before it is written."""
 UNFINISHED_SECONDS = 10.0
-"""Seconds that another unfinished line may wait for its end: it may be printed in parts."""
+"""How long any other unfinished line, which may be printed in parts, waits for its end."""
 SETTLE_SECONDS = 0.2
 """Seconds that `OutputMerger.tail` may wait for output that was written but not read yet."""
 
 EVENT_MARK = MARK.rstrip().encode()
 _WRITING = threading.Lock()
-"""Held while whole lines are written to the log of the job: a write of more than 4 KiB to a pipe may be interrupted."""
+"""Held while whole lines are written to the job's log, because a write of more than 4 KiB to a pipe is not atomic."""
 
 OnLines = Callable[["Stream", Sequence[str]], None]
 OnError = Callable[[OSError], object]
@@ -49,7 +49,7 @@ class Stream:
     rank: int | None
     descriptor: int
     file: BinaryIO | None = None
-    """The rank's log: the stream as it is, except for hidden values."""
+    """The rank's log: the unchanged stream, except for hidden values."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     pending: bytes = b""
     changed: float = 0.0
@@ -73,12 +73,12 @@ class Stream:
         return [_shown(line) for line in lines] if b"\r" in data or b"\r" in rest else lines
 
     def rest(self) -> list[bytes]:
-        """The unfinished line as a complete one."""
+        """Return the unfinished line as a complete one."""
         return self.take(b"\n") if self.pending else []
 
     @property
     def has_waited(self) -> bool:
-        """Whether the unfinished line is to be written as it is."""
+        """Whether the unfinished line has waited long enough to be written."""
         patience = IDLE_SECONDS if b"\r" in self.pending else UNFINISHED_SECONDS
         return time.monotonic() - self.changed >= patience
 
@@ -118,8 +118,8 @@ class OutputMerger:
     ) -> None:
         """
         Args:
-            folder: where the output of each rank is kept; None: nowhere.
-            hider: hides values wherever output is kept or passed on.
+            folder: the folder for the log of each rank; None for no such logs.
+            hider: hides values in all output.
         """
         self._target = target
         self._folder = folder
@@ -161,7 +161,7 @@ class OutputMerger:
         return self._thread.ident is not None
 
     def close(self) -> None:
-        """Read the remaining output and end. No process may write any more."""
+        """Read the remaining output and end. All processes must have stopped writing."""
         os.write(self._wake_write, b"x")
         self._thread.join()
         for stream in self._streams:
@@ -174,7 +174,7 @@ class OutputMerger:
 
     @property
     def heard(self) -> float:
-        """When a process last wrote anything, on the clock of `time.monotonic`; 0: never."""
+        """When a process last wrote anything, on the clock of `time.monotonic`; 0 for never."""
         return max((stream.changed for stream in self._streams), default=0.0)
 
     def end_of_log(self, rank: int, size: int) -> str:
@@ -188,9 +188,9 @@ class OutputMerger:
         return ""
 
     def tail(self, rank: int | None) -> tuple[str, ...]:
-        """The last lines of a rank (None: of the launcher), including everything written before this call.
+        """The last lines of a rank, or of the launcher for None, including everything written before this call.
 
-        The wait for that is bounded: a process may write faster than its output is read.
+        The wait for that output is bounded, because a process may write faster than its output is read.
         """
         stream = next((stream for stream in self._streams if stream.rank == rank), None)
         if stream is None:
@@ -220,7 +220,7 @@ class OutputMerger:
                     if stream.has_waited:
                         self._finish_line(stream)
         for stream in self._streams:
-            # bounded: an escaped process may write forever
+            # bounded, because an escaped process may write forever
             for _ in range(DRAIN_READS):
                 if not self._drain(stream, READ_SIZE):
                     break
@@ -241,7 +241,7 @@ class OutputMerger:
         return True
 
     def _finish_line(self, stream: Stream) -> None:
-        """Pass on what waits for the rest of a value to hide, or of a line."""
+        """Pass on output that was held for the rest of a line, or of a value to hide."""
         if held := stream.hider.flush():
             self._keep(stream, held)
         self._pass_on(stream, stream.rest())
@@ -265,7 +265,7 @@ class OutputMerger:
 
     @contextmanager
     def _reporting(self, what: str) -> Iterator[None]:
-        """Continue after an OSError: if reading stopped, the ranks would block on their output."""
+        """Continue after an OSError, because the ranks would block on their output if reading stopped."""
         try:
             yield
         except OSError as error:
@@ -280,9 +280,10 @@ class OutputMerger:
 
 
 def prefixed(prefix: bytes, lines: Sequence[bytes]) -> bytes:
-    """``lines``, of which there is at least one, with line ends, each after ``prefix``.
+    """At least one line of output, each with a line end, and after ``prefix``.
 
-    Without a prefix, a line that looks like an event of the runtime gets a space: only the runtime reports events.
+    Without a prefix, a line that looks like an event of the runtime gets a space, because only the runtime may report
+    events.
     """
     if not prefix:
         lines = [b" " + line if line.startswith(EVENT_MARK) else line for line in lines]
@@ -296,12 +297,12 @@ def say(line: str) -> None:
 
 
 def write_lines(descriptor: int, data: bytes) -> None:
-    """Write whole lines to the log of the job, also while other threads do."""
+    """Write whole lines to the log of the job, even while other threads write."""
     with _WRITING:
         write_all(descriptor, data)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write everything. Ignores that the reader is gone."""
+    """Write everything. Ignores the error if the reader has ended."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         descriptors.write_all(descriptor, data)

@@ -18,7 +18,7 @@ RUNTIME_PID = "CLOUDTRAIN_RUNTIME_PID"
 """The process ID of the runtime, for the processes that it starts and for their descendants."""
 
 POLL_SECONDS = 0.5
-"""Without the kernel's help: how often a process looks for its parent."""
+"""Seconds between two looks for the parent on a system without the parent-death signal."""
 
 _commands: list[Any] = []
 """The commands that `execute` runs in other processes."""
@@ -35,10 +35,10 @@ def _prctl() -> Any:
 
 
 def die_with_parent(number: int = 9, parent: int = 0) -> None:
-    """Have this process receive a signal, SIGKILL by default, when its parent ends, or now if it has ended already.
+    """Have this process receive a signal, by default SIGKILL, when its parent ends, or now if it has already ended.
 
     Args:
-        parent: the process that started this one. If it is 0, an end of the parent before this call goes unnoticed.
+        parent: the process that started this one. If it is 0, a parent that ends before this call is not noticed.
     """
     parent = parent or os.getppid()
     prctl = _prctl()
@@ -53,10 +53,10 @@ def die_with_parent(number: int = 9, parent: int = 0) -> None:
 
 
 def die_with_runtime() -> None:
-    """End when the parent ends. If the runtime, whose descendant this process is, has ended already, end now.
+    """End when the parent ends, or now if the runtime, an ancestor of this process, has already ended.
 
-    Between a process and the runtime may be others: mpirun and its daemons, the agent of torchrun. Each of them calls
-    this too, so that all of them end with the runtime.
+    There may be other processes between this one and the runtime: mpirun and its daemons, the agent of torchrun. Each
+    of them calls this too, so that all of them end with the runtime.
     """
     die_with_parent()
     runtime = os.environ.get(RUNTIME_PID)
@@ -108,14 +108,14 @@ def _watch_parent(parent: int, number: int) -> None:
 def execute(command: list[str]) -> NoReturn:
     """Replace this process with ``command``, which ends with this process's parent. Raises OSError if it cannot start.
 
-    A system without the parent-death signal forgets the parent in a new program: there, this process remains as the
-    command's parent.
+    On a system without the parent-death signal, a new program would not watch the parent, so this process remains as
+    the command's parent.
     """
     import signal
 
     if _prctl() is None:
         _run(command)
-    # Python ignores these two, and an executed program inherits that
+    # Python ignores these two signals, and an executed program would inherit that
     for name in ("SIGPIPE", "SIGXFSZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
@@ -123,7 +123,7 @@ def execute(command: list[str]) -> NoReturn:
 
 
 def _run(command: list[str]) -> NoReturn:
-    """Run ``command``, pass signals on to it, and end as it does."""
+    """Run ``command``, forward signals to it, and end with its exit code or signal."""
     import signal
     import subprocess
 

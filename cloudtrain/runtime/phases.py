@@ -28,11 +28,11 @@ class Phase:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_total(self, count: int) -> None:
-        """``count`` more bytes have to be transferred."""
+        """Record that ``count`` more bytes have to be transferred."""
         self.total += count
 
     def add(self, count: int) -> None:
-        """``count`` bytes were transferred."""
+        """Record that ``count`` bytes were transferred, and report the progress if a report is due."""
         with self.lock:
             self.done += count
             now = time.monotonic()
@@ -43,7 +43,7 @@ class Phase:
 
 
 class Phases:
-    """Use as ``with phases("fetch") as phase: ...``, or with `begin` and `end`."""
+    """The phases of a job. Use as ``with phases("fetch") as phase: ...``, or with `begin` and `end`."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
@@ -67,7 +67,7 @@ class Phases:
         return phase
 
     def end(self, name: str) -> None:
-        """End the phase of this name, if it is open."""
+        """End the phase ``name``, if it is open."""
         for phase in [phase for phase in self._open if phase.name == name]:
             self._open.remove(phase)
             seconds = round(time.monotonic() - phase.began, 3)

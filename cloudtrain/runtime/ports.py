@@ -1,4 +1,4 @@
-"""Ports for the servers of a job, which no other job of this user on this machine gets."""
+"""Ports for the servers of a job that no other job of this user on this machine gets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cloudtrain._system.sockets import claim
 from cloudtrain._system.users import folder_of_user
 
 FIRST_PORT, PORT_COUNT = 20000, 12768
-"""Where ports are chosen. Linux uses ports from 32768 on for outgoing connections: those below tend to stay free. Ray's
-workers have those from 10002 to 19999."""
+"""The range of ports to choose from. Linux uses ports from 32768 on for outgoing connections, so lower ports tend to
+stay free. Ray's workers use those from 10002 to 19999."""
 TRIES = 100
-"""After so many, nearly all of these ports are taken, by another user perhaps: the kernel chooses one."""
+"""After this number of tries, nearly all of these ports must be taken, so the kernel chooses a port."""
 KEY_FILE, KEY_BYTES = "ports-key", 32
 
 _held: list[socket.socket] = []
@@ -26,9 +26,9 @@ _held: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port that is free now, and that no other job of this user on this machine chooses while this process runs.
+    """Choose a free port that no other job of this user on this machine chooses while this process runs.
 
-    Between this call and the moment when a rank listens, another program may take it, but cannot know which one.
+    Before a rank listens on it, another program may take the port by chance, but cannot find out which one it is.
     Raises OSError if no port is free.
     """
     for _ in range(TRIES):
@@ -54,7 +54,7 @@ def hold(port: int) -> bool:
 
 
 def _is_free(port: int) -> int:
-    """The port; of 0, one that the kernel chooses. Raises OSError if it is taken."""
+    """Return ``port``, or a port that the kernel chooses if it is 0. Raises OSError if the port is taken."""
     with socket.socket() as probe:
         probe.bind(("", port))
         bound: int = probe.getsockname()[1]
@@ -62,14 +62,14 @@ def _is_free(port: int) -> int:
 
 
 def _name(port: int) -> str:
-    """The name of a port in the list of sockets, which all users of the machine can read: another one could take a port
-    before a rank listens there, and so end the job."""
+    """The name of a port in the list of sockets. It hides the number, because all users can read the list, and another
+    user could end the job by taking the port before a rank listens there."""
     return hmac.new(_key(), str(port).encode(), hashlib.sha256).hexdigest()[:32]
 
 
 @cache
 def _key() -> bytes:
-    """The secret of this user's processes on this machine; of this process alone if there is no place for it."""
+    """The secret of all processes of this user on this machine; of this process only if it cannot be stored."""
     fresh = os.urandom(KEY_BYTES)
     try:
         path = folder_of_user() / KEY_FILE

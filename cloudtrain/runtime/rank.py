@@ -1,4 +1,4 @@
-"""Runs the user's script in every rank, and records how it ended.
+"""Runs the user's script in every rank, and records how the script ended.
 
     python .../cloudtrain/runtime/rank.py train.py --epochs 5      a script
     python .../cloudtrain/runtime/rank.py -m package.train         a module
@@ -105,7 +105,7 @@ def _attach(folder: str) -> None:
 
 
 def _open_pipe(pipe: str) -> int:
-    """Open ``pipe``, which the runtime reads. Without a reader, end: the runtime is gone."""
+    """Open ``pipe``, which the runtime reads. If it has no reader, the runtime has ended, so end too."""
     try:
         descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -125,10 +125,10 @@ def _exec(command: list[str]) -> None:
 
 
 def _script(arguments: list[str]) -> None:
-    """Run ``arguments[0]`` as ``python`` does: its own ``__main__``, its folder first on the path."""
+    """Run ``arguments[0]`` as ``python`` does: as ``__main__``, with its folder first on the path."""
     from importlib.machinery import SourceFileLoader
 
-    # ``__file__`` is absolute, as in Python 3.9: it stays valid if the script changes the working folder
+    # ``__file__`` is absolute, as in Python 3.9, so it stays valid if the script changes the working folder
     path = os.path.join(os.getcwd(), arguments[0])
     sys.argv[:] = arguments
     sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
@@ -150,7 +150,7 @@ def _module(arguments: list[str]) -> None:
 
 
 def _run(script: Callable[[], None]) -> None:
-    """Run the script and record how it ended, before the process ends normally."""
+    """Run the script, and record how it ended before the process ends normally."""
     owner = os.getpid()
     _dump_stacks_on_signal()
     _watch_torch()
@@ -161,7 +161,7 @@ def _run(script: Callable[[], None]) -> None:
         warn()
         _record_end(owner, 0)
     except SystemExit as error:
-        # exit() is 0, exit("why") is 1
+        # the code of exit() is 0, that of exit("why") is 1
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         on_signal = _is_in_handler(error.__traceback__)
         if code == 0:
@@ -186,7 +186,7 @@ def _run(script: Callable[[], None]) -> None:
 
 
 def _watch_for_place() -> Callable[[], None]:
-    """A function for the end of the script, which warns if one of several ranks never read its rank."""
+    """A function to call at the end of the script, which warns if one of several ranks never read its rank."""
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks == "1" or rank(os.environ) != 0:
         return lambda: None
@@ -196,7 +196,7 @@ def _watch_for_place() -> Callable[[], None]:
 
 
 def _caught(end: SystemExit) -> Exception | None:
-    """The exception that the script ends for: its handler calls ``sys.exit(1)`` itself, as Hydra's does."""
+    """The exception whose handler has called ``sys.exit(1)``, as Hydra's handler does; None if there is none."""
     cause, trace = end.__context__, end.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -205,7 +205,7 @@ def _caught(end: SystemExit) -> Exception | None:
 
 
 def _record_exception(owner: int, code: int, error: BaseException) -> TracebackType | None:
-    """Record ``error`` without the frames of this file, which it loses. Returns its traceback."""
+    """Remove the frames of this file from ``error``, and record it. Returns its traceback."""
     import traceback
 
     inner = error.__traceback__
@@ -218,7 +218,7 @@ def _record_exception(owner: int, code: int, error: BaseException) -> TracebackT
 
 
 def _follows_preemption(error: BaseException) -> bool:
-    """Whether the script lost another rank after a notice. Its traceback would look like a failure in the log."""
+    """Whether the script lost another rank after a notice. In the log, its traceback would look like a failure."""
     from pathlib import Path
 
     from cloudtrain.contract import Notice
@@ -229,7 +229,7 @@ def _follows_preemption(error: BaseException) -> bool:
 
 
 def _ignore_stops() -> None:
-    """The script has succeeded: a stop or a preemption that arrives while the interpreter ends changes nothing."""
+    """Ignore a stop or a preemption that arrives while the interpreter ends, because the script has succeeded."""
     import signal
 
     for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -237,7 +237,7 @@ def _ignore_stops() -> None:
 
 
 def _is_in_handler(trace: TracebackType | None) -> bool:
-    """Whether an exception comes from a handler of a signal to end."""
+    """Whether a handler of a signal to end raised the exception."""
     import signal
 
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
@@ -274,7 +274,7 @@ def _record_end(
 
 
 def _text(text: str) -> str:
-    """``text`` without the values of secrets, and with lone surrogates escaped, which cannot be encoded."""
+    """``text`` without the values of secrets, and with lone surrogates escaped, because they cannot be encoded."""
     names = os.environ.get("CLOUDTRAIN_HIDDEN_VARIABLES")
     if names:
         from cloudtrain._secrets.hiding import ValueHider  # only now: few jobs have secrets and fail
@@ -284,7 +284,7 @@ def _text(text: str) -> str:
 
 
 def _watch_torch() -> None:
-    """Once the script has imported torch: its ``DataLoader`` reports waits, and its process groups where they are."""
+    """Once the script has imported torch, record waits for its ``DataLoader``, and collectives of process groups."""
 
     def watch_data(module: ModuleType) -> None:
         from cloudtrain.observe.data_wait import watch_loaders
@@ -310,7 +310,7 @@ def _dump_stacks_on_signal() -> None:
 
     faulthandler.enable()
     try:
-        # the file stays open for the life of the process: a signal handler cannot open it
+        # the file stays open for the life of the process, because a signal handler cannot open it
         stacks = open(stacks_path(folder, local_rank(os.environ)), "a")  # noqa: SIM115
     except OSError:  # a full disk
         return

@@ -1,4 +1,4 @@
-"""Why the ranks of a host failed, by their exits and by what its machine shows."""
+"""Finds out why the ranks of a host failed, from their exits and from the state of its machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RankDiagnosis:
 
     Args:
         python: the interpreter of the ranks.
-        gpus: how many this host has.
+        gpus: the number of GPUs of this host.
     """
 
     def __init__(self, config: HostConfig, launch: Launch, sampler: Sampler, python: str, gpus: int) -> None:
@@ -31,7 +31,7 @@ class RankDiagnosis:
 
     @property
     def memory_kills(self) -> int:
-        """Processes of this host that the kernel has killed since, because memory ran out."""
+        """The number of processes of this host that the kernel has killed for lack of memory since the launch."""
         return memory_kill_count() - self._memory_kills
 
     def of_rank(self, rank_exit: RankExit) -> FailureReport:
@@ -49,5 +49,5 @@ class RankDiagnosis:
         return self._sampler.explain(report)
 
     def of_agent(self) -> FailureReport | None:
-        """The report of an agent that has failed although no rank has."""
+        """The report of an agent that has failed although no rank has failed."""
         return self._launch.agent_report(self._config.host.current, self.memory_kills)

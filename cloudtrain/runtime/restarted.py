@@ -1,7 +1,7 @@
-"""Restarts in place: after failures of the script at most as often as the job permits, after others always.
+"""Restarts hosts in place: after failures of the script as often as the job permits, after other failures always.
 
-A kubelet or an operator that starts containers again by itself may count neither, or both. The container of a pod whose
-``restartPolicy`` is ``OnFailure`` finds its volumes again, with the failure in them.
+A kubelet or an operator that restarts containers by itself may count neither, or both. The container of a pod whose
+``restartPolicy`` is ``OnFailure`` gets the same volumes, which contain the failure.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PAUSE = 2.0
 
 
 def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | None:
-    """The failure with which this container ended before, if that was the last time; None if the job may run.
+    """The failure with which this container ended before, if that was final; None if the job may run.
 
     Raises ValueError if a setting cannot be read.
     """
     retries = Settings.from_environ(environ).retries_in_place
     if retries < 0:
         return None
-    with contextlib.suppress(OSError, ValueError):  # there is none, or the script has written it
+    with contextlib.suppress(OSError, ValueError):  # there is no report, or the script has written it
         report = FailureReport.from_dict(parse_json(read_regular(paths.failure_report, LARGEST_REPORT)))
         if reached_limit(report):
             return HostOutcome.at_limit(report)
@@ -51,13 +51,13 @@ def earlier_failure(paths: Paths, environ: Mapping[str, str]) -> HostOutcome | N
 def start_again(code: int, environ: Mapping[str, str], is_asked_to_end: Callable[[], bool]) -> None:
     """Replace this process by `Settings.restart_program` if the job ends through no fault of the script or this host.
 
-    Does not return then.
+    If so, this function does not return.
 
     Args:
         code: the exit code of this host.
         environ: the variables with which this process was started.
-        is_asked_to_end: whether a signal to end has arrived. The hosts of a job that is stopped get their
-            signals one after the other.
+        is_asked_to_end: whether a signal to end has arrived. When a job is stopped, its hosts get their signals one
+            after the other.
     """
     with contextlib.suppress(ValueError):
         settings = Settings.from_environ(environ)
@@ -65,7 +65,7 @@ def start_again(code: int, environ: Mapping[str, str], is_asked_to_end: Callable
             time.sleep(PAUSE)
             block(
                 STOP_SIGNALS
-            )  # process 1 of a pod ignores a signal without a handler: the next runtime gets it
+            )  # process 1 of a pod ignores a signal without a handler; the next runtime receives a blocked one
             if not is_asked_to_end():
                 os.execve(sys.executable, [sys.executable, "-S", settings.restart_program], dict(environ))
 

@@ -1,12 +1,12 @@
-"""Gives the hosts of a job their places before each attempt, where nothing outside of its hosts does: in pods.
+"""Assigns the hosts of a job their places before each attempt, if the job has no supervisor, as in pods.
 
 A job has ``spare_hosts`` more hosts than places. The first host leads every attempt, and calls the roll: the others
-connect to the port after the leader's, and wait for the list of those that have a place. It is complete when all hosts
-without spares are there, or some time after so many hosts are there that spares can take the places of the missing.
+connect to the port after the leader's, and wait for the list of hosts with a place. It is complete when all hosts
+except the spare ones have connected, or some time after enough spare hosts have to take the places of the missing.
 
-A host without a place prepares itself, and stays connected. It learns when the job has completed. If the connection
-ends otherwise, so has the attempt, and it answers the next call. If there is none, it leaves its machine: the leader
-may have lost its own, and wait for a free one.
+A host without a place prepares itself, and stays connected until it is informed that the job has completed. If the
+connection ends earlier, the attempt has ended, and the host answers the next call. If there is no call, the host leaves
+its machine, because the leader may have lost its own, and wait for a free one.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from cloudtrain.runtime.output import say
 from cloudtrain.storage.atomic import replace_file
 
 STEP_ASIDE_SECONDS = 120.0
-"""How long a spare host looks for the next call after the end of an attempt. The first one may take `join_timeout`."""
+"""How long a spare host waits for the next call after the end of an attempt. The first one may take `join_timeout`."""
 OVER_SECONDS = 10.0
-"""How long the leader waits for the hosts without a place to learn that the job has completed."""
+"""How long the leader waits for hosts without a place to disconnect after the job has completed."""
 POLL_SECONDS = 0.1
 
 
 class RollCall:
-    """The leader's side. Runs in a thread for the whole attempt: a host that connects late has no place in it.
+    """The leader's side. Runs in a thread for the whole attempt, because hosts that connect late wait without a place.
 
     Args:
         rendezvous: ``host:port`` of the call.
         hosts: the names of all hosts, the spare ones last.
-        places: how many have a place.
+        places: the number of hosts with a place.
         keys: see `LeaderLinks`.
-        patience: seconds that a missing host has to return, once a spare one could take its place.
-        on_change: called with a text about the spare hosts: who waits, and who has whose place.
+        patience: how long a missing host may take to connect once a spare host could take its place.
+        on_change: called with a text about the spare hosts: which ones wait, and which places they have taken.
     """
 
     def __init__(
@@ -73,26 +73,26 @@ class RollCall:
         self._thread = threading.Thread(target=self._run, name="roll-call", daemon=True)
         self.present: frozenset[str] = frozenset(hosts[:1])
         self.problem = ""
-        """Why the call has ended by an unexpected error, such as too many open files."""
+        """The unexpected error that has ended the call, such as too many open files."""
         self._thread.start()
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The hosts that have a place, in rank order; empty while that is open."""
+        """The hosts that have a place, in rank order; empty until this is decided."""
         return tuple(self._answer.get("hosts", ()))
 
     @property
     def missing(self) -> list[str]:
-        """The hosts that a place waits for."""
+        """The hosts that have not connected although they should have a place."""
         return [name for name in self._hosts[: self._count] if name not in self.present]
 
     @property
     def waits_for_missing(self) -> bool:
-        """Whether spare hosts can take the places of the missing ones, which have some more time to return."""
+        """Whether spare hosts can take the places of missing hosts, which have some more time to connect."""
         return self._enough_since is not None
 
     def complete(self) -> None:
-        """The job has completed: the hosts without a place may end."""
+        """Let the hosts without a place end, because the job has completed."""
         self._answer = {"type": "over"}
         self._is_over.set()
         self._thread.join(OVER_SECONDS)
@@ -149,10 +149,10 @@ class RollCall:
 
 
 class Caller:
-    """The side of every host: `find` its place.
+    """The side of every host, which calls `find` to get its place.
 
     Args:
-        inbox: gets the signals of this host, and nothing else meanwhile.
+        inbox: the inbox for the signals of this host. Until `find` returns, it receives nothing else.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class Caller:
         self._preparation: threading.Thread | None = None
         self._kept: list[Message] = []
         self._call: RollCall | None = None
-        """On the leader."""
+        """The roll call; only on the leader."""
 
     def find(self) -> HostOutcome | HostConfig:
-        """The configuration of this host among those that have a place; or how it has ended without one.
+        """The configuration of this host among those with a place, or the outcome if the host has ended without one.
 
-        Raises PlatformError: the leader cannot listen, or does not know the job secret.
+        Raises PlatformError if the leader cannot listen, or has another job secret.
         """
         found = self._lead() if self._config.host.leads else self._answer()
         if isinstance(found, HostOutcome):
@@ -185,12 +185,12 @@ class Caller:
         for message in self._kept:
             self._inbox.put(message)
         config = self._config.with_hosts(found)
-        document = json.dumps(config.host.to_document(), indent=2)  # scripts read it, too
+        document = json.dumps(config.host.to_document(), indent=2)  # scripts read it too
         replace_file(config.paths.input_config / "resourceconfig.json", document.encode())
         return config
 
     def end(self, outcome: HostOutcome) -> None:
-        """The attempt has ended on this host."""
+        """End the call if the job has completed. Call this when the attempt has ended on this host."""
         if self._call and outcome.status == JobStatus.COMPLETED:
             self._call.complete()
 
@@ -256,7 +256,7 @@ class Caller:
                 seconds = min(STEP_ASIDE_SECONDS, settings.join_timeout)
 
     def _listen(self, client: LeaderClient) -> HostOutcome | tuple[str, ...] | None:
-        """Wait for the place of this host, or what ends it; None if the leader is gone."""
+        """Wait for the place of this host, or for its outcome. Returns None if the leader is lost."""
         name = self._config.host.current
         found: HostOutcome | tuple[str, ...] | None = None
         while found is None:
@@ -264,7 +264,7 @@ class Caller:
             kind = message["type"]
             if kind == "lost":
                 return None
-            if kind == "over":  # whatever else has happened on this host
+            if kind == "over":  # counts regardless of other messages on this host
                 client.close()
                 return HostOutcome(JobStatus.COMPLETED)
             if kind != "places":
@@ -277,15 +277,15 @@ class Caller:
 
                 remove_memory(
                     self._config.paths
-                )  # pods count no attempts: a later one would take the copies for those of this one
+                )  # pods count no attempts, so a later attempt would use the copies as if they were of the last one
                 self._preparation = self._preparation or prepare(self._config, self._environ, self._inbox)
         client.close()
         while self._preparation and self._preparation.is_alive() and isinstance(found, tuple):
             found = self._ended(POLL_SECONDS) or found
-        return self._ended(0) or found  # takes what the client has left in the inbox, too
+        return self._ended(0) or found  # also empties the inbox of the client's messages
 
     def _ended(self, seconds: float) -> HostOutcome | None:
-        """How this host ends, if a message says so within some seconds."""
+        """The outcome of this host if a message that ends it arrives within ``seconds``."""
         for message in self._messages(seconds):
             if outcome := self._outcome_of(message):
                 return outcome
@@ -300,11 +300,11 @@ class Caller:
             return
 
     def _outcome_of(self, message: Message) -> HostOutcome | None:
-        """A notice is kept for the ranks; what is left of a connection that was closed is dropped."""
+        """The outcome that a message causes, if any. Notices are kept for the ranks; other messages are dropped."""
         kind = message["type"]
         if kind in ("signal", "orphaned"):
             return HostOutcome(JobStatus.INTERRUPTED)
-        if kind == "failed":  # not the failure of the job: it may go on without this host
+        if kind == "failed":  # not a failure of the job, which may continue without this host
             return HostOutcome(JobStatus.FAILED, message["report"], is_decided=True)
         if kind == "noticed" and message not in self._kept:
             self._kept.append(message)

@@ -1,6 +1,6 @@
-"""Files in the host's run folder that ranks and the runtime of their host exchange.
+"""Files in a host's run folder, through which its ranks and its runtime exchange data.
 
-Every rank imports this before its script. For a fast start, it imports little, and paths are strings.
+Every rank imports this before its script. For a fast start, this module imports little, and paths are strings.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 RANK_PROGRAM = f"{LIBRARY}/{RANK_FILE}"
 REMOTE_SHELL_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/launchers/remote_shell.py"
 PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
-"""Programs are started by path: with ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
+"""Programs started by path. With ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
 
 RUN_RUNTIME = (
     "import sys; del sys.path[0]; sys.path.append(sys.argv[1]); import runpy;"
     " runpy.run_module('cloudtrain.runtime', run_name='__main__')"
 )
-"""Runs the runtime as ``python -m`` does, with the cloudtrain of a given folder, not one of PYTHONPATH."""
+"""Runs the runtime as ``python -m`` does, but imports cloudtrain from a given folder instead of PYTHONPATH."""
 
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
-"""Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
+"""The variable with the script's PYTHONPATH, which takes effect after the imports of the rank program."""
 
 
 PROGRAMS = "bin"
 """The folder of `LaunchPlan.programs` in the run folder."""
 
 SPARES = 2
-"""Spare files for the record of a rank, which is written when it starts and when it ends."""
+"""The number of spare files for the record of a rank, which is written when the rank starts and when it ends."""
 SPARE_SIZE = 16 * 1024
 """The size of a spare file, in bytes."""
 LONGEST_TEXT = 1200
 """The most characters of a text in a spare file. JSON may write 6 bytes for each."""
 
 LARGEST_RECORD = 16 << 20
-"""Bytes that are read of the record of a rank: a message of an exception can be long."""
+"""The most bytes that are read from the record of a rank, because the message of an exception can be long."""
 
 LARGEST_CODE = 2**32
 """Exit codes are smaller on every system."""
 
 STORED_COMMAND = "@"
-"""In place of a rank's arguments: they are in the run folder."""
+"""The argument of a rank whose arguments are in the run folder."""
 AGENT_COMMAND = "@agent"
-"""The same for a rank that another project's launcher starts."""
+"""The argument of a rank that another project's launcher starts, and whose arguments are in the run folder."""
 
 
 def rank(environ: Mapping[str, str]) -> int:
@@ -70,15 +70,15 @@ def local_rank(environ: Mapping[str, str]) -> int:
 
 
 def pipe_path(folder: str, local: int) -> str:
-    """The named pipe that the rank writes its output to."""
+    """The named pipe to which the rank writes its output."""
     return f"{folder}/rank-{local}.pipe"
 
 
 def stack_signal(*, all_threads: bool = False) -> int:
     """The signal that makes a rank dump the Python stack of its main thread, or of all threads.
 
-    The latter may crash a rank whose threads run: their calls come and go meanwhile. On Linux, no script has a handler
-    for these signals.
+    The latter may crash a rank whose threads are running, because their frames change during the dump. On Linux, no
+    script has a handler for these signals.
     """
     import signal
 
@@ -88,17 +88,17 @@ def stack_signal(*, all_threads: bool = False) -> int:
 
 
 def stacks_path(folder: str, local: int) -> str:
-    """Where `stack_signal` makes the rank, and the processes that it forks, dump their Python stacks."""
+    """The file to which the rank and the processes that it forks dump their Python stacks on `stack_signal`."""
     return f"{folder}/rank-{local}.stacks"
 
 
 def record_path(folder: str, local: int) -> str:
-    """Where the rank keeps its `RankRecord`."""
+    """The file with the rank's `RankRecord`."""
     return f"{folder}/rank-{local}.json"
 
 
 def heartbeat_path(folder: str, local: int) -> str:
-    """The file that holds the rank's last heartbeat: see `cloudtrain.observe.heartbeat`."""
+    """The file with the rank's last heartbeat: see `cloudtrain.observe.heartbeat`."""
     return f"{folder}/rank-{local}.heartbeat"
 
 
@@ -111,14 +111,14 @@ def write_command(folder: str, cwd: str, arguments: Iterable[str], local: int | 
     """Store the working folder and the arguments of the ranks of a host, for launchers that would change them.
 
     Args:
-        local: the local rank, if they are those of one rank.
+        local: the local rank, if only one rank has these arguments.
     """
     with open(f"{folder}/command" if local is None else f"{folder}/rank-{local}.command", "wb") as file:
         file.write(os.fsencode("\0".join([cwd, *arguments])))
 
 
 def read_command(folder: str, local: int | None = None) -> tuple[str, list[str]]:
-    """The working folder and the arguments, unchanged: also line ends and bytes that are not text."""
+    """The working folder and the arguments, unchanged even if they contain line ends or bytes that are not text."""
     own = f"{folder}/rank-{local}.command"
     with open(own if os.path.exists(own) else f"{folder}/command", "rb") as file:
         cwd, *arguments = os.fsdecode(file.read()).split("\0")
@@ -126,7 +126,7 @@ def read_command(folder: str, local: int | None = None) -> tuple[str, list[str]]
 
 
 def hostfile_path(folder: str) -> str:
-    """The hosts of the world and their numbers of ranks."""
+    """The file with the hosts of the world and their numbers of ranks."""
     return f"{folder}/hostfile"
 
 
@@ -137,7 +137,7 @@ def write_variables(folder: str, local: int, variables: Mapping[str, str]) -> No
 
 
 def read_variables(folder: str, local: int) -> dict[str, str]:
-    """The variables that `write_variables` has stored; none if there is no such rank."""
+    """The variables that `write_variables` has stored; none if it has stored none for this rank."""
     try:
         with open(f"{folder}/rank-{local}.env", "rb") as file:
             text = os.fsdecode(file.read())
@@ -147,12 +147,12 @@ def read_variables(folder: str, local: int) -> dict[str, str]:
 
 
 def stopping_path(folder: str) -> str:
-    """Exists once the ranks are being stopped: no more ranks may be started."""
+    """The file that exists once the ranks are being stopped, after which no rank may be started."""
     return f"{folder}/stopping"
 
 
 def spawn_address_path(folder: str) -> str:
-    """The leader's ``address:port``, key and certificate for mpirun's remote shell; only on the host of mpirun."""
+    """The file with the leader's ``address:port``, key and certificate for mpirun's remote shell, on mpirun's host."""
     return f"{folder}/spawn"
 
 
@@ -162,7 +162,7 @@ def write_code(folder: str, local: int, code: int) -> None:
 
 
 def read_code(folder: str, local: int) -> tuple[int, float] | None:
-    """The exit code reported by `write_code`, and its time in seconds since the epoch; None for anything else."""
+    """The exit code that `write_code` reported, and its time in seconds since the epoch; None if there is none."""
     from cloudtrain._system.files import read_regular
 
     try:
@@ -174,10 +174,10 @@ def read_code(folder: str, local: int) -> tuple[int, float] | None:
 
 
 class RankRecord:
-    """The state of a rank. It has an ``exit_code`` once its script has ended.
+    """The state of a rank, with an ``exit_code`` once its script has ended.
 
     ``time`` is the end of the script in seconds since the epoch. ``exception_type``, ``message`` and ``traceback``
-    describe the exception that ended it, if any. ``left_on_signal``: a signal handler ended the script, by SystemExit.
+    describe the exception that ended it, if any. ``left_on_signal``: a signal handler ended the script with SystemExit.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class RankRecord:
             import json
 
             text = json.dumps(vars(self))
-        else:  # only numbers: avoids the import of json at the start of every rank
+        else:  # only numbers; this avoids the import of json at the start of every rank
             exit_code = "null" if self.exit_code is None else self.exit_code
             text = (
                 f'{{"pid": {self.pid}, "rank": {self.rank}, "exit_code": {exit_code}, "time": {self.time}}}'
@@ -221,7 +221,7 @@ class RankRecord:
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
-        """The record; None if the rank has not written one yet, or its script has put something else in its place.
+        """The record; None if the rank has not written one yet, or if its script has replaced it.
 
         Raises OSError if the file system fails.
         """
@@ -248,10 +248,10 @@ class RankRecord:
 
 
 def _replace_file(path: str, text: str, shorter: Callable[[], str] | None = None) -> None:
-    """Like `cloudtrain.storage.atomic.replace_file`, without its imports, for which every rank would wait.
+    """Like `cloudtrain.storage.atomic.replace_file`, but without its imports, which would delay every rank.
 
-    On a full disk, ``shorter()``, or else ``text``, goes into a spare file. Without one, nothing is written: the exit
-    code of the rank still shows how it ended.
+    On a full disk, ``shorter()``, or else ``text``, is written to a spare file. Without one, nothing is written, but
+    the exit code of the rank still shows how it ended.
     """
     temporary = f"{path}.{os.getpid()}"
     try:
@@ -263,14 +263,14 @@ def _replace_file(path: str, text: str, shorter: Callable[[], str] | None = None
         temporary = next(filter(os.path.exists, (f"{path}.spare-{number}" for number in range(SPARES))), "")
         if not temporary:
             return
-        with open(temporary, "r+", encoding="utf-8") as file:  # its space is its own
+        with open(temporary, "r+", encoding="utf-8") as file:  # its space is already allocated
             file.write(shorter() if shorter else text)
             file.truncate()
     os.replace(temporary, path)
 
 
 def make_spares(folder: str, local: int) -> None:
-    """Keep space for what is reported about a rank, so that a full disk does not change how it ends. Raises OSError."""
+    """Reserve space for the files about a rank, so that a full disk does not change how it ends. Raises OSError."""
     for name, count in (("json", SPARES), ("code", 1)):
         for number in range(count):
             with open(f"{folder}/rank-{local}.{name}.spare-{number}", "wb") as file:

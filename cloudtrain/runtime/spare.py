@@ -1,6 +1,6 @@
-"""The runtime of a spare host: it prepares the host as if it had a place in the job, and waits until it is ended.
+"""The runtime of a spare host, which prepares the host as if it had a place in the job, and waits for its end.
 
-The supervisor ends it with the attempt. If the host has a place in the next one, its data is there already.
+The supervisor ends it with the attempt. If the host has a place in the next attempt, its data is already there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudtrain.runtime.leader_client import Inbox
 
 WAITS = "waits"
-"""The state of a spare host that is prepared."""
+"""The state of a prepared spare host."""
 
 
 def wait_as_spare(config: HostConfig, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
@@ -67,7 +67,7 @@ def prepare(config: HostConfig, environ: Mapping[str, str], inbox: Inbox) -> thr
 
 
 def _prepared_part(config: HostConfig) -> HostConfig:
-    """``config`` without what depends on the place: checkpoints, shares of channels, and streams."""
+    """``config`` without inputs that depend on the place: checkpoints, shares of channels, and streams."""
     fixed = [one for one in config.inputs if one.mode == "File" and not one.is_sharded]
     channels = tuple((one.name, one.uri) for one in fixed)
     return replace(
@@ -76,7 +76,7 @@ def _prepared_part(config: HostConfig) -> HostConfig:
 
 
 class _SpareEvents(EventLog):
-    """The phases of a spare host are not those of the job."""
+    """Records the phases of a spare host as its own states, because they are not phases of the job."""
 
     def emit(self, event: str, **fields: Any) -> Event:
         if event == "warning":

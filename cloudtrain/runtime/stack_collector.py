@@ -28,15 +28,15 @@ from cloudtrain.runtime.diagnose.collectives import Records, with_records
 from cloudtrain.runtime.diagnose.hangs import Place
 
 SECONDS, NATIVE_SECONDS, HANG_SECONDS = 5.0, 60.0, 2.0
-"""Seconds that a host may take for its stacks. Native frames need the symbols of large libraries."""
+"""How long a host may take for its stacks. Native frames need the symbols of large libraries."""
 HANG = "before ranks that hang were ended"
 SILENT = "because no rank had shown a sign of life"
 KILLED = "before ranks that did not end within the grace were killed"
 
 SPARE_SECONDS = 3.0
-"""Seconds that the leader waits longer."""
+"""How much longer than the hosts' time the leader waits for their answers."""
 WRITE_SECONDS = 2.0
-"""Seconds that the leader waits, at its end, for a disk that hangs."""
+"""How long the leader waits at its end for a disk that hangs."""
 
 Message = dict[str, Any]
 _FIELDS = ("process", "state", "where", "stack")
@@ -46,7 +46,7 @@ Places = dict[int, tuple[Place, str]]
 
 @dataclass
 class _Members:
-    """Of a group."""
+    """The ranks and hosts of a group."""
 
     kind: int
     """See `hangs.Place`."""
@@ -55,13 +55,13 @@ class _Members:
 
 
 class StackCollector:
-    """One request for stacks at a time.
+    """Handles one request for stacks at a time.
 
     Args:
         hosts: all hosts of the job.
-        events: where the result goes.
+        events: the events to which the result is added.
         clock: monotonic, in seconds.
-        judge: returns further events about the ranks that were silent, from their places.
+        judge: returns further events about silent ranks, from their places.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class StackCollector:
         self._events = events
         self._clock = clock
         self._id = ""
-        """Empty: nothing is being collected."""
+        """The request's identity; empty if nothing is being collected."""
         self._native = self._wants_native = False
         self._why = ""
         self._began = self._deadline = 0.0
         self._missing: list[str] = []
         self._groups: dict[tuple[str, ...], _Members] = {}
-        """By the fields `_FIELDS`."""
+        """The groups by the values of `_FIELDS`."""
         self._records: dict[int, Mapping[str, InGroup]] = {}
         self._writer: threading.Thread | None = None
 
@@ -92,13 +92,13 @@ class StackCollector:
         return self._records
 
     def request_for_hang(self) -> Message:
-        """The same before ranks that hang are ended: there is little time."""
+        """The message for a request with little time, before ranks that hang are ended. Finishes any other request."""
         self.finish()
         self._wants_native = False
         return {**self._begin(HANG_SECONDS, why=HANG), "hangs": True, "collectives": True}
 
     def request(self, *, native: bool = False, why: str = "") -> Message | None:
-        """The message that all hosts need; None if another request is being answered, whose result serves both."""
+        """The message to all hosts; None if another request is in progress, whose result serves both."""
         if self._id:
             self._wants_native |= native and not self._native
             return None
@@ -119,7 +119,7 @@ class StackCollector:
         }
 
     def add(self, host: str, message: Mapping[str, Any]) -> None:
-        """Add the answer of a host. Raises ValueError or TypeError if it is none."""
+        """Add the answer of a host. Raises ValueError or TypeError if it is invalid."""
         fields = Fields(message)
         if fields.text("id", "") != self._id or host not in self._missing:
             return
@@ -140,7 +140,7 @@ class StackCollector:
             members.hosts.append(host)
 
     def look(self) -> Message | None:
-        """Report the result if all hosts have answered, or had the time to. Returns the next message for the hosts."""
+        """Report the result if all hosts have answered or the time is over. Returns the next message to the hosts."""
         if not self._id or (self._missing and self._clock() < self._deadline):
             return None
         self.finish()
@@ -148,7 +148,7 @@ class StackCollector:
         return self.request(native=True) if wants else None
 
     def finish(self) -> None:
-        """Report what has arrived so far, in the background: see `wait`. Does nothing if nothing is being collected."""
+        """Report the answers so far in the background: see `wait`. Does nothing if nothing is being collected."""
         if not self._id:
             return
         keys = sorted(self._groups, key=self._place_in_order)
@@ -186,7 +186,7 @@ class StackCollector:
         return {rank: (place, found[rank][1]) for rank, place in places.items()}
 
     def write(self, lines: bytes) -> None:
-        """Append the lines from another thread: a disk that hangs or fails must not delay the leader."""
+        """Append the lines in another thread, because a disk that hangs or fails must not delay the leader."""
 
         def write() -> None:
             with contextlib.suppress(OSError):
@@ -199,7 +199,7 @@ class StackCollector:
             self._writer.start()
 
     def _place_in_order(self, key: tuple[str, ...]) -> tuple[Any, ...]:
-        """The sort key of a group: ranks before their children, the fewest first, those that wait for others last."""
+        """The sort key of a group: ranks before their children, small groups first, waits for other ranks last."""
         process, state, *_ = key
         members = self._groups[key]
         return bool(process), len(members.ranks), not state, members.kind, min(members.ranks)

@@ -18,19 +18,19 @@ from cloudtrain.runtime.diagnose.tracers import Frame, Tracer
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 ANSWER_SECONDS = 1.0
-"""Seconds that a rank may take to report which collectives it is in, before it is ended because it hangs."""
+"""How long a rank may take to report its current collectives before it is ended because it hangs."""
 LONGEST_TEXT = 1 << 16
-"""Characters of the stacks of one host, as text, divided among its ranks."""
+"""The most characters in the stacks of one host as text, divided among its ranks."""
 LONGEST_WHERE = 200
 LONGEST_STATE = 300
 
 _PREFIX = pattern(r"^.*/(?:(?:site|dist)-packages|lib/python3[.\d]*)/")
-"""Of a path in a library: it may differ between hosts, and so would the stacks."""
+"""The prefix of a path in a library, which is removed so that equal stacks do not differ between hosts."""
 
 
 @dataclass(frozen=True)
 class StackRequest:
-    """A request, as data: another thread answers it."""
+    """A request as data, so that another thread can answer it."""
 
     id: str
     run: str
@@ -45,9 +45,9 @@ class StackRequest:
     seconds: float
     native: bool
     hangs: bool
-    """Whether the ranks hang: the report of the failure then needs the stacks as text, of all threads."""
+    """Whether the ranks hang. If so, the failure report needs the stacks of all threads as text."""
     collectives: bool
-    """Whether the ranks are asked which collectives they are in."""
+    """Whether to query the ranks for their current collectives."""
 
     @classmethod
     def of(
@@ -58,7 +58,7 @@ class StackRequest:
         ended: Mapping[int, int],
         python: str | None,
     ) -> StackRequest:
-        """The request of a leader's message, for the ranks of this host.
+        """The request in a leader's message, for the ranks of this host.
 
         Args:
             python: the script's interpreter.
@@ -97,7 +97,7 @@ class StackRequest:
 
 
 def to_groups(taken: Iterable[Taken], code: str = "") -> list[dict[str, Any]]:
-    """The stacks of one host, grouped by equal stack. Files below ``code`` are relative to it."""
+    """The ranks of one host, grouped by equal stacks. Files below ``code`` are relative to it."""
     groups: dict[tuple[str, str, tuple[Frame, ...]], list[int]] = {}
     for found in taken:
         key = (found.process.name, found.state, tuple(found.frames))
@@ -124,7 +124,7 @@ def _short(file: str, code: str) -> str:
 def stacks_text(taken: Sequence[Taken], collectives: Mapping[int, str]) -> str:
     """The stacks of all threads as text, by rank, for the report of a hang: see `hangs.places_in`.
 
-    Of a rank whose text is too long, only the innermost calls of the main thread are left.
+    If the text of a rank is too long, it contains only the innermost calls of the main thread.
     """
     ranks = [one for one in taken if not one.process.name]
     most = max(LONGEST_TEXT // max(len(ranks), 1), LONGEST_STACK)

@@ -1,7 +1,7 @@
-"""Gives rank 0 the standard input of ``cloudtrain run``, whichever launcher starts the rank. All others have none.
+"""Gives rank 0 the standard input of ``cloudtrain run``, with any launcher. All other ranks have no input.
 
-A launcher cannot pass it on: mpirun reads all of its input in advance, does not read a terminal in whose foreground it
-is not, and Open MPI 5 never closes the pipe of rank 0. The rank therefore receives the file descriptor itself.
+A launcher cannot forward it: mpirun reads all of its input in advance, does not read a terminal in the background, and
+with Open MPI 5 never closes the pipe of rank 0. The rank therefore receives the file descriptor itself.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 
 def offer(folder: str) -> None:
-    """Give the standard input of this process to the first process that calls `take` with this run folder.
+    """Offer the standard input of this process to the first process that calls `take` with this run folder.
 
-    A process in the background of its terminal has none to give: the shell reads there.
+    Does nothing in the background of a terminal, because the shell reads its input.
     """
     import socket
     import threading
@@ -43,12 +43,12 @@ def offer(folder: str) -> None:
 def _is_in_background() -> bool:
     try:
         return os.tcgetpgrp(0) != os.getpgrp()
-    except OSError:  # not a terminal, or that of another session
+    except OSError:  # not a terminal, or a terminal of another session
         return False
 
 
 def take(folder: str, rank: int) -> None:
-    """Replace the standard input of this rank by the offered one; without an offer, and in all other ranks, by none."""
+    """Replace the standard input of rank 0 with the offered one. Without an offer, and in other ranks, it is empty."""
     descriptor = _offered(folder) if rank == 0 else None
     if descriptor is None:
         descriptor = os.open(os.devnull, os.O_RDONLY)

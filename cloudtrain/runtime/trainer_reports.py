@@ -1,9 +1,9 @@
-"""Receives what a Hugging Face Trainer reports about its training, from scripts that do not know of cloudtrain.
+"""Receives the reports of a Hugging Face Trainer about its training, from scripts that do not use cloudtrain.
 
-Its ``KubeflowCallback`` (from transformers 5.4 on) is active where `TRAINER_URL` is set. Every five seconds,
-rank 0 posts the last step, the number of steps, and its metrics, and waits up to five seconds for the response. Here,
-the variable leads to a port of this host, to which any process of the machine may connect. So a connection without the
-token is dropped, and the port is closed if there are too many of them: then a report fails immediately.
+Its ``KubeflowCallback`` (from transformers 5.4 on) is active if `TRAINER_URL` is set. Every five seconds, rank 0 posts
+the last step, the number of steps, and its metrics, and waits up to five seconds for the response. Here, the variable
+contains a port of this host, to which any process of the machine may connect. So connections without the token are
+dropped, and the port is closed if there are too many of them, after which reports fail immediately.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ OFF = "DISABLE_KUBEFLOW_INTEGRATION"
 """With the value ``TRUE``, the Trainer does not report."""
 
 STEP, TOTAL = "current_step", "total_steps"
-"""The metrics that are the progress. The last report has no step: the training is complete, maybe ahead of time."""
+"""The metrics with the progress. The last report has no step: the training has ended, possibly early."""
 NOT_METRICS = (STEP, TOTAL, "current_epoch")
 MOST_METRICS = 256
 LONGEST_NAME = 64
-"""In characters. Both are limits of Kubeflow's API."""
+"""In characters. `MOST_METRICS` and this are limits of Kubeflow's API."""
 
 LARGEST_HEAD = 8 * 1024
-"""In bytes: the request line and the headers."""
+"""The most bytes of the request line and the headers."""
 LONGEST_COUNT = 16
-"""In characters: `LARGEST_NUMBER` has as many. Python 3.9 needs seconds for a number of a million digits."""
+"""The number of digits of `LARGEST_NUMBER`. Python 3.9 needs seconds to parse a number of a million digits."""
 
 CLOSE_SECONDS = 5.0
 MOST_PEERS = 32
-"""Open connections. Another one takes the place of the oldest."""
+"""The most open connections. A further one replaces the oldest."""
 BACKLOG = 1024
-"""Connections that wait to be accepted. Where there are more, one of them waits for a second, and so does a report."""
+"""The most connections that wait to be accepted. A further one, even with a report, waits for a second."""
 PATIENCE = 5.0
-"""Seconds that a connection may take for its report."""
+"""How long a connection may take to send its report."""
 MOST_REFUSED, REFUSED_RATE = 200.0, 1.0
-"""Connections without a report that are tolerated in a row, and per second after that."""
+"""The number of connections without a report that are tolerated in a row, and then per second."""
 MOST_WAITING = 100
-"""Reports that wait until they are recorded. The oldest are dropped."""
+"""The most reports that wait to be recorded. The oldest are dropped."""
 
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether the reports go to no other server, and are not switched off."""
+    """Whether reports are not disabled, and not sent to another server."""
     return TRAINER_URL not in environ and environ.get(OFF, "").upper() != "TRUE"
 
 
@@ -73,17 +73,17 @@ class _Peer:
     until: float
     data: bytearray = field(default_factory=bytearray)
     body_at: int = 0
-    """Where the body begins; 0 until the head is complete."""
+    """The position of the body; 0 until the head is complete."""
     size: int | None = 0
-    """That of the body; None if it is not to be read."""
+    """The size of the body; None if the request is refused."""
 
 
 class TrainerReports:
     """Receives reports in a thread, until `close`.
 
     Args:
-        folder: the folder of the token. Only this user can read it.
-        taken: the names of metrics that the job has from another source.
+        folder: the folder for the token, which only this user can read.
+        taken: the names of metrics that the job gets from another source.
         environ: the variables of the job.
         warn: called once with a sentence if the port is closed.
 
@@ -117,7 +117,7 @@ class TrainerReports:
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._listener = opened.enter_context(_bound(0))
             port = self._listener.getsockname()[1]
-            # as long as this one is open, no other user gets the port, and the token
+            # while this socket is open, no other user can get the port, and receive the token
             self._place = opened.enter_context(_bound(port))
             self._listener.listen(BACKLOG)
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -139,16 +139,16 @@ class TrainerReports:
         events: EventLog,
         warn: Callable[[str], object],
     ) -> TrainerReports | None:
-        """Receive the reports of a job on the host of its rank 0; None on others, and if the script is to send none."""
+        """Receive the reports of a job on the host of rank 0. None on other hosts, or if the reports are not wanted."""
         if config.host.current != config.distribution_hosts[0] or not is_wanted(environ):
             return None
         taken = {name for name, _ in config.settings.metric_definitions}
-        with contextlib.suppress(OSError, RuntimeError):  # a full disk, no more threads: there is no progress
+        with contextlib.suppress(OSError, RuntimeError):  # a full disk, no more threads: progress is unknown
             return cls(config.paths.run, events, taken, environ, warn)
         return None
 
     def close(self) -> None:
-        """End the thread, within `CLOSE_SECONDS`: the disk may hang when it writes a warning."""
+        """End the thread. Waits for `CLOSE_SECONDS` at most, because the disk may hang when it writes a warning."""
         self._alarm.close()
         self._thread.join(CLOSE_SECONDS)
         self._place.close()
@@ -163,7 +163,7 @@ class TrainerReports:
         return events
 
     def _read(self, body: bytes) -> list[Event]:
-        """The events of a report. Raises ValueError if it is none."""
+        """The events in a report. Raises ValueError if it is invalid."""
         status = Fields(parse_json(body)).fields("trainerStatus")
         found = status.objects("metrics", ())[:MOST_METRICS]
         values = {each.text("name"): each.text("value") for each in found}
@@ -212,9 +212,9 @@ class TrainerReports:
     def _accept(self) -> None:
         try:
             peer, _ = self._listener.accept()
-        except BlockingIOError:  # it is gone already
+        except BlockingIOError:  # the connection has already ended
             return
-        except OSError:  # this process has too many open files: it must not spin
+        except OSError:  # too many open files: count it, so that this thread does not spin
             self._count_refused()
             return
         peer.setblocking(False)
@@ -248,7 +248,7 @@ class TrainerReports:
             self._drop(peer, is_refused=False)
 
     def _length(self, head: bytes) -> int | None:
-        """The bytes of the body of a request that has the token; None for any other."""
+        """The size of the body if the request has the token; None if it does not."""
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
         given = fields.get(b"authorization", b"").partition(b"bearer ")[2]
         size = fields.get(b"content-length", b"")
@@ -270,14 +270,14 @@ class TrainerReports:
 
 
 def _count(text: str) -> int:
-    """A number of steps. Raises ValueError if it is none, or too long."""
+    """A number of steps. Raises ValueError if ``text`` is not a number, or too long."""
     if len(text) > LONGEST_COUNT:
         raise ValueError(f"a number of {len(text)} characters")
     return int(text)
 
 
 def _past_proxy(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a program does not connect to this host through a proxy; none if there is no proxy."""
+    """The variables that make programs connect to this host without a proxy; none if there is no proxy."""
     if not (environ.get("http_proxy") or environ.get("HTTP_PROXY")):
         return {}
     found = {}
@@ -289,7 +289,7 @@ def _past_proxy(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket of this host. Two of the same user can have the same port. Raises OSError."""
+    """A socket on a port of this host. Two sockets of the same user can have the same port. Raises OSError."""
     found = socket.socket()
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,7 +1,7 @@
 """Reports the metrics and the progress of a job to Kubeflow Trainer, which shows them in the status of the TrainJob.
 
-Its feature ``TrainJobStatus`` (proposal 2779) gives each container a URL, a certificate of authority, and a token. A
-report replaces the one before it: what a failed report had, the next one has.
+Its feature ``TrainJobStatus`` (proposal 2779) gives each container a URL, a CA certificate, and a token. Each report
+replaces the previous one, so the next report contains everything in a failed one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from cloudtrain.runtime.http_opener import make_opener
 INTERVAL = 10.0
 """Seconds between two reports."""
 TIMEOUT = 5.0
-"""Seconds that a report may wait for the server."""
+"""How long a report may wait for the server."""
 MOST_METRICS = 256
 LONGEST_NAME = 64
-"""In characters. Both are limits of the API."""
+"""In characters. `MOST_METRICS` and this are limits of the API."""
 STEP = "step"
 """The name under which the number of the last training step is reported."""
 
 
 def is_wanted(config: HostConfig, environ: Mapping[str, str]) -> bool:
-    """Whether this host reports: it is the leader of a TrainJob, and the feature is on."""
+    """Whether this host reports, because it is the leader of a TrainJob, and the feature is enabled."""
     return config.host.leads and environ.get(TRAINER_URL, "").startswith("https://")
 
 
@@ -49,7 +49,7 @@ class TrainerStatus:
 
     A context manager.
 
-    No error reaches the job: it trains on without its status.
+    Errors never affect the job, which continues without its status.
     """
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
@@ -80,11 +80,11 @@ class TrainerStatus:
             ended = self._ended.wait(INTERVAL)
             try:
                 self._report()
-            except (OSError, ValueError):  # those of urllib, http and ssl are OSErrors, or ValueErrors
+            except (OSError, ValueError):  # the errors of urllib, http and ssl are OSErrors or ValueErrors
                 continue
 
     def _report(self) -> None:
-        """Send what is new. Raises OSError or ValueError."""
+        """Send the status if it has changed. Raises OSError or ValueError."""
         for events in self._events.read():
             for event in events:
                 self._add(event)

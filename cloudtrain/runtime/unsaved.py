@@ -1,4 +1,4 @@
-"""Reports what a notice costs a job that has no checkpoint yet."""
+"""Warns about the training that a job without a checkpoint loses after a notice."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.storage import open_store
 
 WORTH_SECONDS = 5.0
-"""A shorter training is not worth a warning."""
+"""Less training time is not worth a warning."""
 
 
 def warn_of_loss(config: HostConfig, notice: Notice, trained: float, warn: Callable[[str], None]) -> None:
-    """Warn of the end of a job that has no checkpoint. A thread reads the storage: if that fails, no one is warned.
+    """Warn before the end of a job that has no checkpoint. A thread checks the storage; if that fails, it is silent.
 
     Args:
-        trained: for how many seconds the ranks have run.
+        trained: the seconds for which the ranks have run.
     """
     grace = notice.deadline - time.time()
 

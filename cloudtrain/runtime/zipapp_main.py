@@ -2,11 +2,12 @@
 
     python cloudtrain.pyz [MODULE [ARGUMENT]...]
 
-unpacks the zipapp and runs MODULE from there as ``python -m`` does, by default ``cloudtrain.runtime``: ranks, mpirun's
+unpacks the zipapp and runs MODULE from there as ``python -m`` does, by default ``cloudtrain.runtime``. Ranks, mpirun's
 helpers and the ``horovod`` alias are started and found by path, so they have to be files. The process remains process 1
 of its container, which receives the signals.
 
-cloudtrain cannot be imported here yet. An older Python has to be able to read this file: it names what it needs.
+cloudtrain cannot be imported here yet. Older versions of Python must be able to parse this file, to report what it
+needs.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ def main() -> None:
             f"cloudtrain's runtime needs Python {needed} or newer, and {sys.executable} is Python {found}: "
             "name another one in platform_options.python, or load one in platform_options.modules"
         )
-    # Without a handler, the kernel discards signals to process 1. Blocked signals stay pending, also across execv.
+    # Without a handler, the kernel discards signals to process 1. Blocked signals stay pending, even across execv.
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     folder = unpack(os.path.dirname(os.path.abspath(__file__)))
@@ -46,9 +47,9 @@ def main() -> None:
     os.chdir(folder)  # -m searches the working folder first, and this one only contains cloudtrain
     if len(sys.argv) == 1:
         os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
-    # saves the start of another interpreter; the first entry of the path is the zipapp itself
+    # this saves the start of another interpreter; the first entry of the path is the zipapp itself
     sys.path[0] = folder
-    # also where the user turned it off: otherwise, each process compiles the modules in this folder again
+    # even if the user has disabled it, because each process would otherwise recompile the modules in this folder
     sys.dont_write_bytecode = False
     module, *sys.argv[1:] = sys.argv[1:]
     from cloudtrain._lazy import start_program
@@ -87,9 +88,9 @@ def folder_name(temporary: str, user: int, digest: str) -> str:
 
 
 def _is_complete(folder: str, files: zipfile.ZipFile) -> bool:
-    """Whether ``folder`` belongs to this user and contains every file: a cleanup or a full disk may damage some.
+    """Whether this user owns ``folder`` and it contains every file, because a cleanup or a full disk may damage it.
 
-    Compares the checksums that the archive lists: to read its files as well takes longer than all the rest.
+    Compares with the checksums in the archive, because reading its files as well takes longer than everything else.
     """
     try:
         return os.lstat(folder).st_uid == _user() and all(
