@@ -182,6 +182,31 @@ def test_the_architecture_page_shows_the_layers_of_the_import_linter() -> None:
     assert shown == [set(re.split(" [:|] ", layer)) for layer in re.findall(r'"([^"]+)"', layers[1])]
 
 
+def test_modules_that_the_design_names_exist() -> None:
+    rooms = {path.name for path in (REPOSITORY / "cloudtrain").iterdir() if path.is_dir()}
+    named = {
+        name
+        for page in (REPOSITORY / "docs/design").glob("*.md")
+        for name in re.findall(
+            r"`(?:cloudtrain\.)?([a-z_]+(?:\.[a-z_]+)+)`", page.read_text(encoding="utf-8")
+        )
+        if name.partition(".")[0] in rooms and not name.endswith(".db")
+    }
+    assert len(named) > 20
+    assert (
+        sorted(name for name in named if not _is_defined(REPOSITORY.joinpath("cloudtrain", *name.split("."))))
+        == []
+    )
+
+
+def _is_defined(path: Path) -> bool:
+    """Whether ``path``, with dots for slashes, is a module, or a name in one."""
+    if path.is_dir() or path.with_suffix(".py").exists():
+        return True
+    module = path.parent.with_suffix(".py") if not path.parent.is_dir() else path.parent / "__init__.py"
+    return module.exists() and path.name in module.read_text(encoding="utf-8")
+
+
 def _run(command: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [command, *arguments],

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
 import threading
 import urllib.error
@@ -162,4 +163,6 @@ def _trust(environ: Mapping[str, str]) -> ssl.SSLContext:
     if environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1"):
         return ssl._create_unverified_context()
     authorities = environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH") or environ.get("REQUESTS_CA_BUNDLE")
+    if authorities and os.path.isdir(authorities):
+        return ssl.create_default_context(capath=authorities)
     return ssl.create_default_context(cafile=authorities or None)

@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloudtrain.runtime.inputs.mlflow_runs import MlflowRuns, continued
+from cloudtrain.runtime.inputs.mlflow_runs import MlflowRuns, _trust, continued
 
 
 class Site(ThreadingHTTPServer):
@@ -184,3 +185,7 @@ def test_a_server_that_fails_is_left_alone(site: Site, answer: Any, problem: str
     (warning,) = warnings
     assert problem in warning and "s3cretword" not in warning
     assert [name for name, _, _ in site.received] == ["experiments/search", "runs/search"]
+
+
+def test_authorities_may_be_a_folder_as_for_requests(tmp_path: Path) -> None:
+    assert _trust({"REQUESTS_CA_BUNDLE": str(tmp_path)}).cert_store_stats()["x509_ca"] == 0
