@@ -39,7 +39,7 @@ PROGRAM = (
 SILENT_SECONDS = 20.0
 """A process that has used no CPU and done no I/O for this time counts as hung."""
 SLOW = 50e6
-"""Bytes per second by which that time grows: a mount of object storage may upload all written bytes in one call."""
+"""Written bytes for which that time grows by a second: a mount of object storage may upload them all in one call."""
 LOOK_SECONDS = 0.02
 LONGEST_LOOK = 0.5
 """The most seconds of silence that count between two looks, because both processes may have been paused together."""

@@ -31,7 +31,7 @@ class HostOutcome:
     status: JobStatus
     failure: FailureReport | None = None
     is_announced: bool = True
-    """Whether this host prints the failure. Only one of the hosts that report it does."""
+    """Whether this host prints the failure. Only one of the hosts with this outcome does."""
     is_decided: bool = False
     """Whether the leader, on another host, decided this outcome and reports it too."""
 
@@ -63,7 +63,7 @@ class HostOutcome:
         """The exit code on a platform that restarts all hosts after the code ``restart``, without counting a failure.
 
         A host returns ``restart`` if it was stopped, if it lost another host, or if the leader reports the failure with
-        its own code. If ``restart`` is 0, the platform has no such code; otherwise, no script returns `FINAL_CODE`.
+        its own code. If ``restart`` is 0, the platform has no such code; otherwise, a script's `FINAL_CODE` becomes 1.
         """
         if not restart or self.status == JobStatus.COMPLETED:
             return self.exit_code

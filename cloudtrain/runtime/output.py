@@ -280,7 +280,7 @@ class OutputMerger:
 
 
 def prefixed(prefix: bytes, lines: Sequence[bytes]) -> bytes:
-    """At least one line of output, each with a line end, and after ``prefix``.
+    """``lines``, each with ``prefix`` and a line end. There must be at least one line.
 
     Without a prefix, a line that looks like an event of the runtime gets a space, because only the runtime may report
     events.

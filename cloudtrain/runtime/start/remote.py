@@ -106,7 +106,7 @@ class Connection:
                 self.send(Beat().frames(0))
 
     def _unread(self) -> int:
-        """The number of unread bytes of the input, which this process may not read while a write blocks."""
+        """The number of unread bytes of the input, which stay unread while a write blocks."""
         try:
             return unread(0)
         except OSError:  # not a pipe or a socket

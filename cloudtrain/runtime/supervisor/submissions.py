@@ -31,7 +31,7 @@ class Submission:
     cluster: str = ""
     """The name of the cluster, if the scheduler has several."""
     time: float = 0.0
-    """In seconds since the epoch."""
+    """The time of the submission, in seconds since the epoch."""
     attempt: int = 0
     site: str = ""
     """The scheduler's own name for itself; empty if it reports none."""

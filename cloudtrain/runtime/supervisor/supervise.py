@@ -420,7 +420,7 @@ class Supervisor:
 
     @property
     def _has_stop_mark(self) -> bool:
-        """Whether the user has requested the stop; false while the folder cannot be read."""
+        """Whether the user has requested the stop, as far as the folder could be read."""
         if not self._stop_marked:
             with contextlib.suppress(OSError):
                 self._stop_marked = exists(self._folder.stop_mark)
