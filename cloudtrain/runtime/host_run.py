@@ -183,7 +183,8 @@ class HostRun:
     def _on_lost(self, message: Message) -> HostOutcome:
         host = self._config.host
         report = FailureReport.host_lost(host.leader, f"the leader is gone: {message['why']}", steady.now())
-        return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == host.hosts[1])
+        announcer = host.hosts[min(1, host.count - 1)]
+        return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == announcer)
 
     # -- messages of the leader
 

@@ -167,15 +167,17 @@ class Leader:
         return self._links.refused
 
     def _run(self) -> None:
-        while not self._is_over():
-            for link, message in self._links.poll(0.1):
-                try:
-                    self._handle(link, message)
-                except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-                    self._links.lose(link, f"its runtime sent an invalid message: {error!r}")
-            self._tick(self._clock())
-        self._collector.finish()
-        self._links.close()
+        try:
+            while not self._is_over():
+                for link, message in self._links.poll(0.1):
+                    try:
+                        self._handle(link, message)
+                    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+                        self._links.lose(link, f"its runtime sent an invalid message: {error!r}")
+                self._tick(self._clock())
+            self._collector.finish()
+        finally:  # after an unexpected error too: otherwise, the hosts would wait for their timeout
+            self._links.close()
         self._collector.wait()
 
     def _is_over(self) -> bool:

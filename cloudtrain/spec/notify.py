@@ -69,7 +69,7 @@ def check_notify(rules: Sequence[NotifyRule]) -> None:
 
 
 def _check(where: str, rule: NotifyRule) -> None:
-    from cloudtrain.runtime.notifications.rules import TARGETS, references
+    from cloudtrain.runtime.notifications.rules import TARGETS, references, smtp_address
 
     targets = [name for name in TARGETS if getattr(rule, name)]
     if len(targets) != 1:
@@ -87,6 +87,14 @@ def _check(where: str, rule: NotifyRule) -> None:
                 hint=f"Write {field}: $NAME. Its value comes from the environment in which you submit the job.",
             )
     _check_webhook(f"{where}.webhook", rule.webhook)
+    try:
+        if not references(rule.smtp):
+            smtp_address(rule.smtp)
+    except ValueError:
+        raise InvalidJob(
+            f"{where}.smtp: {rule.smtp} is not a mail server and its port",
+            hint="For example: smtp: mail.example.com:587, or with an IPv6 address: smtp: '[::1]:25'",
+        ) from None
     for text in rule.command:
         if has_secret_format(text) or has_credentials(text):
             raise InvalidJob(

@@ -16,6 +16,7 @@ WITHOUT_COST = EVENTS[:-1]
 """The events of a rule that names none."""
 TARGETS = ("command", "webhook", "slack", "email")
 """The kinds of places to send to. A rule has one of them."""
+SMTP_PORT = 25
 RETRY_SECONDS = 3600.0
 """How long a notification is retried by default."""
 
@@ -37,7 +38,7 @@ class Rule:
     """The key that signs the requests to ``webhook``."""
     slack: str = ""
     email: tuple[str, ...] = ()
-    smtp: str = "localhost:25"
+    smtp: str = f"localhost:{SMTP_PORT}"
     user: str = ""
     password: str = ""
     sender: str = ""
@@ -99,6 +100,20 @@ def rules_of(body: Mapping[str, Any]) -> list[Rule]:
         return [Rule.from_dict(record) for record in body.get("notify", ())]
     except (ValueError, TypeError):
         return []
+
+
+def smtp_address(text: str) -> tuple[str, int]:
+    """The host and the port of a mail server. Raises ValueError for anything else.
+
+    >>> smtp_address("mail.example.com"), smtp_address("[::1]:587")
+    (('mail.example.com', 25), ('::1', 587))
+    """
+    from urllib.parse import urlsplit  # supervisors do without it
+
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or parts.netloc != text or "@" in text:
+        raise ValueError(f"{text} is not a mail server")
+    return parts.hostname, parts.port or SMTP_PORT
 
 
 def hold_seconds(rules: Sequence[Rule]) -> float:

@@ -38,7 +38,7 @@ from cloudtrain._version import __version__
 from cloudtrain.contract.text import one_line
 from cloudtrain.runtime.http_opener import make_opener
 from cloudtrain.runtime.notifications.notification import Notification
-from cloudtrain.runtime.notifications.rules import Rule
+from cloudtrain.runtime.notifications.rules import Rule, smtp_address
 
 TIMEOUT = 10.0
 """The most seconds without a byte from a server."""
@@ -177,8 +177,10 @@ def _beginning(answer: IO[bytes]) -> str:
 
 
 def _send_email(rule: Rule, notification: Notification, _environ: Mapping[str, str]) -> None:
-    host, _, port = rule.smtp.rpartition(":") if ":" in rule.smtp else (rule.smtp, "", "")
-    host, number = host or "localhost", int(port) if port.isdigit() else 25
+    try:
+        host, number = smtp_address(rule.smtp)
+    except ValueError:
+        raise NotSent(f"{rule.smtp} is not a mail server and its port", again=False) from None
     context = ssl.create_default_context()
     message = make_email(rule, notification)
     try:

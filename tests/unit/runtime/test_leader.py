@@ -68,6 +68,15 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_hosts_notice_that_the_leader_has_failed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [cluster.join(host) for host in HOSTS]
+    monkeypatch.setattr(cluster.leader, "_tick", lambda now: 1 / 0)
+    assert [cluster.receive(host)["type"] for host in HOSTS] == ["lost", "lost"]
+    for client in clients:
+        client.close()
+
+
 def test_every_step_waits_for_all_hosts(cluster: Cluster) -> None:
     clients = {host: cluster.join(host) for host in HOSTS}
     for sent, received in (("ready", "start"), ("done", "finish"), ("uploaded", "complete")):

@@ -36,6 +36,8 @@ def refused(**rule: Any) -> InvalidJob:
         ({"webhook": "example.org/hook"}, "is not a URL of http or https"),
         ({"webhook": "$A", "secret": "plain"}, "secret: is a secret"),
         ({"webhook": "$A", "smtp": "mail:25"}, "smtp: belongs to email, not to webhook"),
+        ({"email": ["a@b.org"], "smtp": "mail:smtps"}, "smtp: mail:smtps is not a mail server and its port"),
+        ({"email": ["a@b.org"], "smtp": "::1"}, "smtp: ::1 is not a mail server and its port"),
         ({"email": "a@example.org", "password": "sesame"}, "password: is a secret"),
         ({"slack": "$A", "on": ["fails"]}, r"on\[0\]: expected completed, cost, failed"),
         ({"slack": "$A", "cost_above": float("nan")}, "cost_above"),
