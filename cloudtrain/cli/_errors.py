@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -21,6 +22,8 @@ INTERRUPTED = 130
 
 END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name))
 """The signals of a closed terminal and of ``kill``. By default, Python ends without removing temporary files."""
+AGAIN_SECONDS = 0.05
+"""Seconds after which a signal is sent again that arrived where Python ignores exceptions."""
 
 
 class Ended(BaseException):
@@ -36,9 +39,13 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def _end_again(ignored: Any) -> None:
-    """Send the signal again if it arrived where Python ignores exceptions, such as in a finalizer."""
-    if isinstance(ignored.exc_value, Ended):
-        os.kill(os.getpid(), ignored.exc_value.number)
+    """Send the signal again if it arrived where Python ignores exceptions, such as in a finalizer or an import."""
+    if isinstance(ignored.exc_value, (Ended, KeyboardInterrupt)):
+        number = ignored.exc_value.number if isinstance(ignored.exc_value, Ended) else signal.SIGINT
+        # later, because exceptions are ignored here too
+        timer = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
     else:
         sys.__unraisablehook__(ignored)
 

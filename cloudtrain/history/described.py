@@ -6,10 +6,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.history.ends import keep_outlines
@@ -18,9 +19,6 @@ from cloudtrain.index import IndexEntry
 from cloudtrain.platforms import JobDescription, Outlines, Platform, get_platform
 from cloudtrain.platforms.base import cost_so_far
 from cloudtrain.storage import state_home
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -41,7 +39,7 @@ def each(
     any because of plug-ins."""
     platform_of = cache(get_platform)
     found: dict[IndexEntry, T | Exception] = {}
-    waiting: dict[IndexEntry, Future[T | Exception]] = {}
+    waiting: SimpleQueue[IndexEntry] = SimpleQueue()
     seconds: dict[str, list[float]] = defaultdict(list)
 
     def result(entry: IndexEntry) -> T | Exception:
@@ -50,21 +48,27 @@ def each(
         except Exception as error:
             return error
 
-    with ExitStack() as stack:
-        pool = None
-        for entry in entries:
-            if not is_slow(seconds[entry.platform]):
-                began = time.monotonic()
+    def look_at_waiting() -> None:
+        with suppress(Empty):
+            while True:
+                entry = waiting.get_nowait()
                 found[entry] = result(entry)
-                seconds[entry.platform].append(time.monotonic() - began)
-                continue
-            if pool is None:
-                from concurrent.futures import ThreadPoolExecutor  # here, because a local platform needs none
 
-                pool = stack.enter_context(ThreadPoolExecutor(PARALLEL_REQUESTS))
-            waiting[entry] = pool.submit(result, entry)
-        found.update({entry: future.result() for entry, future in waiting.items()})
-    return found
+    for entry in entries:
+        if is_slow(seconds[entry.platform]):
+            waiting.put(entry)
+            continue
+        began = time.monotonic()
+        found[entry] = result(entry)
+        seconds[entry.platform].append(time.monotonic() - began)
+    # daemons: after Ctrl-C, the process does not wait for platforms that do not answer
+    number = min(waiting.qsize(), PARALLEL_REQUESTS)
+    threads = [threading.Thread(target=look_at_waiting, daemon=True) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {entry: found[entry] for entry in entries}
 
 
 def is_slow(seconds: Sequence[float]) -> bool:

@@ -83,7 +83,7 @@ def thinned(points: Sequence[Point], parts: int) -> Sequence[Point]:
     by_step = all(point.step is not None for point in points)
     across = [float(point.step or 0) if by_step else point.time for point in points]
     begin, length = min(across), max(across) - min(across)
-    scale = parts / length if length else 0.0
+    scale = parts / max(length, 1e-300)  # finite, also for forged times that are almost the same
     groups: dict[int, list[int]] = {}
     for place, at in enumerate(across):
         group = min(int((at - begin) * scale), parts - 1)

@@ -75,9 +75,14 @@ class Asking(Generic[T]):
         if asked.thread or (now < asked.due_at and asked.jobs == jobs):
             return None
         asked.jobs, asked.began = jobs, now
-        asked.thread = threading.Thread(target=self._run, args=(asked,), name=f"ask {name}", daemon=True)
-        asked.thread.start()
-        return asked.thread
+        thread = threading.Thread(target=self._run, args=(asked,), name=f"ask {name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many threads: the next call tries again
+            asked.problem = str(error)
+            return None
+        asked.thread = thread  # it waits for the lock before it takes this back
+        return thread
 
     def _run(self, asked: _Asked[T]) -> None:
         result, problem = asked.result, ""

@@ -98,6 +98,8 @@ class Courier:
         if now >= self._started_at + RESTART_SECONDS:
             self._start_again()
         if now >= self._watched_at + SILENT_SECONDS:
+            if now >= self._watched_at + 2 * SILENT_SECONDS:
+                self._signs = None  # this process was paused, and perhaps the courier with it
             self._watched_at = now
             with suppress(OSError):  # it has not begun, or the disk fails
                 self._replace_paused()

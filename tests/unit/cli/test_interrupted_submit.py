@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,28 @@ def test_an_interrupt_during_the_start_shows_no_traceback(loaded: str, tmp_path:
         text=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
+
+
+IGNORES = """
+import os, sys, time, weakref
+from cloudtrain.cli._errors import cleaning_up
+
+class Collected: pass
+
+def send(_):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(60)
+
+with cleaning_up():
+    found = Collected()
+    reference = weakref.ref(found, send)
+    del found  # Python ignores what the callback raises, as in the middle of an import
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_where_python_ignores_exceptions_ends_the_command(number: signal.Signals) -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORES, str(int(number))], capture_output=True, timeout=300)
+    assert done.returncode == -number, done.stderr.decode()

@@ -31,6 +31,10 @@ def test_the_smallest_and_the_largest_value_are_drawn(values: list[float], parts
     assert (len(finite) == len(values)) == (len(drawn) == len(kept))
 
 
+def test_forged_times_that_are_almost_the_same_are_thinned() -> None:
+    assert [point.value for point in thinned([Point(0.0, 1.0), Point(5e-324, 2.0)], 10)] == [1.0, 2.0]
+
+
 def test_a_million_values_are_thinned_while_they_are_read() -> None:
     values = [math.sin(step) for step in range(200_000)]
     values[3] = -9.0

@@ -18,7 +18,7 @@ from notification_servers import Receiver
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.runtime.notifications.notification import Notification
-from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS_BEAT, Outbox
+from cloudtrain.runtime.notifications.outbox import NOTIFICATIONS_BEAT, SILENT_SECONDS, Outbox
 from cloudtrain.runtime.notifications.rules import rules_of
 from cloudtrain.runtime.supervisor.courier import LOOK_SECONDS, MACHINE, STEP, Courier, carry
 from cloudtrain.runtime.supervisor.folder import REQUEST, JobFolder
@@ -140,6 +140,25 @@ def test_a_courier_that_is_paused_is_replaced_and_sends_nothing_when_it_continue
         wait_for(lambda: not couriers(folder))
     assert [content["event"] for content in receiver.contents] == ["failed", "completed"]
     assert folder.log.read_text().count("is paused: starting another one") == 1
+
+
+def test_a_supervisor_that_was_paused_with_its_courier_does_not_replace_it(tmp_path: Path) -> None:
+    folder = ended_job(tmp_path / "local", "http://127.0.0.1:9")
+    outbox, lock = Outbox(folder.path), folder.lock()
+    courier = Courier(folder, dict(os.environ), MACHINE)
+    wait_for(lambda: outbox.has_sender and (folder.path / NOTIFICATIONS_BEAT).exists())
+    [paused] = couriers(folder)
+    os.kill(paused, signal.SIGSTOP)
+    try:
+        courier._watched_at -= SILENT_SECONDS
+        courier.keep()
+        courier._watched_at -= 3 * SILENT_SECONDS
+        courier.keep()
+        assert not folder.log.exists()
+    finally:
+        os.kill(paused, signal.SIGKILL)
+    assert lock
+    os.close(lock)
 
 
 def couriers(folder: JobFolder) -> list[int]:

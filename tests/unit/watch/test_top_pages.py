@@ -213,6 +213,19 @@ def test_a_slow_platform_delays_no_other() -> None:
     assert {answer.result for answer in whole.values()} == {"3 of slow", "3 of quick", None}
 
 
+def test_a_platform_is_asked_again_after_no_thread_could_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asking = Asking(len, None)
+    with monkeypatch.context() as limit:
+        limit.setattr("threading.Thread.start", start)
+        assert asking.ask([IndexEntry("one", "local", 1.0)]) == {
+            "local": Answer(None, "can't start new thread")
+        }
+    assert asking.ask([IndexEntry("one", "local", 1.0)]) == {"local": Answer(1, "")}
+
+
 def wait_for(found: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not found():
