@@ -27,6 +27,7 @@ from cloudtrain.checkpoint.sharded.saver import ShardedSaver, own_shards
 from cloudtrain.checkpoint.store.store import CheckpointStore, Source
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
+from cloudtrain.contract.trackers import RUN_ID
 from cloudtrain.environment import commits
 from cloudtrain.environment.job import set_exit_policy
 from cloudtrain.errors import CheckpointError, Unreachable
@@ -523,10 +524,12 @@ class Checkpointer:
                 one.resume_from(step)
         if source in self._stores:
             self._failed.committed(step)
-        self._copies.grouping.resume_from(source.manifest(step))
-        self._schedule.restored(step, source.manifest(step).job)
+        manifest = source.manifest(step)
+        self._copies.grouping.resume_from(manifest)
+        self._schedule.restored(step, manifest.job)
         self._memory_schedule.saved(step)
-        commits.restored(commits.CommitNumber(*source.manifest(step).elastic))
+        if manifest.run in (None, os.environ.get(RUN_ID)):  # other jobs number their commits independently
+            commits.committed(commits.CommitNumber(*manifest.elastic))
         beat()
         return Checkpoint(step, state, source.metrics(step), source.uri)
 

@@ -30,14 +30,12 @@ def newest_commit() -> CommitNumber:
 
 
 def committed(number: CommitNumber) -> None:
-    """Record that this process has the state of the commit ``number``."""
+    """Record that this process has the state of the commit ``number``, or of a checkpoint that was saved after it.
+
+    A script that has restored a checkpoint of its second run calls its first one again: the number does not decrease.
+    """
     global _newest
-    _newest = number
-
-
-def restored(number: CommitNumber) -> None:
-    """Record that this process has the state of a checkpoint that was saved after the commit ``number``."""
-    committed(max(_newest, number))
+    _newest = max(_newest, number)
 
 
 def commits_prefix(run: str, number: int) -> str:

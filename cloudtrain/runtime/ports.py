@@ -75,11 +75,13 @@ def _key() -> bytes:
         path = folder_of_user() / KEY_FILE
         if not path.exists():
             unfinished = path.with_name(f"{KEY_FILE}-{os.urandom(8).hex()}")
-            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(fresh)
-            with contextlib.suppress(FileExistsError):
-                os.link(unfinished, path)  # another process may be faster
-            unfinished.unlink()
+            try:
+                with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(fresh)
+                with contextlib.suppress(FileExistsError):
+                    os.link(unfinished, path)  # another process may be faster
+            finally:  # also on a full disk, or a file system without hard links
+                unfinished.unlink(missing_ok=True)
         return read_regular(path, KEY_BYTES) or fresh
     except (OSError, FolderIsOpen):
         return fresh

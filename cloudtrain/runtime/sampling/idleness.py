@@ -6,7 +6,7 @@ life.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
 READINGS = 10
@@ -81,7 +81,7 @@ class IdleMeter:
         """The last sign of life of each rank."""
 
     def query(self, now: float) -> None:
-        """Record a query of the ranks by the runtime. Resources used to respond do not count as a sign of life."""
+        """Record a query of the ranks by the runtime. Work that may be the response is neither a sign nor idle time."""
         self._queried_at = now
 
     def add(self, now: float, usage: HostUsage) -> None:
@@ -91,11 +91,14 @@ class IdleMeter:
         answers = self._queried_at is not None and now - elapsed < self._queried_at + ANSWER_SECONDS
         for rank, used in usage.ranks.items():
             if before is None or not elapsed:
-                sign = UNKNOWN
+                signs = [UNKNOWN]
             else:
-                sign = PAUSED if is_late else _sign(rank, before, usage, used, elapsed)
-            if sign and not (answers and sign in BY_ANSWERS):
-                self._since[rank], self.signs[rank] = now, sign
+                signs = [PAUSED] if is_late else [*_signs(rank, before, usage, used, elapsed)]
+            certain = [sign for sign in signs if not (answers and sign in BY_ANSWERS)]
+            if certain:
+                self._since[rank], self.signs[rank] = now, certain[0]
+            elif signs and rank in self._since:
+                self._since[rank] += elapsed  # frequent queries make no rank idle that works
         self._since = {rank: since for rank, since in self._since.items() if rank in usage.ranks}
         self._before, self._read_at = usage, now
 
@@ -105,27 +108,31 @@ class IdleMeter:
         return {rank: read_at - since for rank, since in [*self._since.items()]}
 
 
-def _sign(rank: int, before: HostUsage, now: HostUsage, used: Usage | None, seconds: float) -> str:
-    """The sign of life of a rank since the reading ``before``; empty if there is none. Unknown values count as one."""
+def _signs(rank: int, before: HostUsage, now: HostUsage, used: Usage | None, seconds: float) -> Iterator[str]:
+    """The signs of life of a rank since the reading ``before``. Unknown values count as one."""
     old = before.ranks.get(rank)
     if used is None or old is None or used.moved is None or old.moved is None or now.gpus is None:
-        return UNKNOWN
+        yield UNKNOWN
+        return
     if used.memory is None or old.memory is None:
-        return UNKNOWN
+        yield UNKNOWN
+        return
     if _growth(old.cpu, used.cpu) > CPU_SHARE * seconds:
-        return PROCESSOR
+        yield PROCESSOR
     if _growth(old.moved, used.moved) > MOVED_RATE * seconds:
-        return FILES
+        yield FILES
     if abs(used.memory - old.memory) >= MEMORY_BYTES:
-        return MEMORY
+        yield MEMORY
     use, memory = now.gpus.get(rank, (0.0, 0.0))
     if use is None or memory is None:
-        return UNKNOWN
+        yield UNKNOWN
+        return
     if use > GPU_SHARE:
-        return GPU
+        yield GPU
     if memory != (before.gpus or {}).get(rank, (0, 0.0))[1]:
-        return GPU_MEMORY
-    return _network_sign(before, now, old, used, seconds)
+        yield GPU_MEMORY
+    if sign := _network_sign(before, now, old, used, seconds):
+        yield sign
 
 
 def _network_sign(before: HostUsage, now: HostUsage, old: Usage, used: Usage, seconds: float) -> str:

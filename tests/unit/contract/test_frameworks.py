@@ -108,3 +108,15 @@ def test_without_its_own_folder_a_process_claims_for_itself(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(ports, "_key", cache(ports._key.__wrapped__))
     assert not hold(free_port())
+
+
+def test_a_file_system_without_hard_links_keeps_no_unfinished_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_paths: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "link", refuse)
+    assert len(ports._key.__wrapped__()) == ports.KEY_BYTES
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -309,7 +309,7 @@ def test_a_host_that_was_only_paused_replaces_no_newer_commit(tmp_path: Path) ->
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Path]]:
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
     """Begins an attempt of a job as its process would; returns the run folder of its host."""
     for name, value in {
         "SM_CURRENT_HOST": "algo-1",
@@ -327,11 +327,10 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(run))
         monkeypatch.setenv("CLOUDTRAIN_ATTEMPT", str(number))
         monkeypatch.setattr(_state, "_runs", itertools.count())
-        commits.committed(commits.CommitNumber(0, 0))
+        monkeypatch.setattr(commits, "_newest", commits.CommitNumber(0, 0))
         return run
 
-    yield begin
-    commits.committed(commits.CommitNumber(0, 0))
+    return begin
 
 
 def test_the_newer_one_of_a_commit_and_a_checkpoint_is_continued(attempt: Callable[[], Path]) -> None:
@@ -360,6 +359,61 @@ def test_the_newer_one_of_a_commit_and_a_checkpoint_is_continued(attempt: Callab
             train(elastic.ObjectState(step=found.state["step"] if found else 0), checkpointer)
         checkpointer.wait()
     assert first == [0, 6, 8, 11, 12, 18]
+
+
+def test_a_checkpoint_of_the_second_run_is_not_put_back_by_an_older_commit(
+    attempt: Callable[[], Path],
+) -> None:
+    """Also though the script has called its first run again in between."""
+
+    @elastic.run
+    def train(state: elastic.ObjectState) -> None:
+        state.commit()
+
+    attempt()
+    train(elastic.ObjectState(step=1))
+    train(state := elastic.ObjectState(step=2))  # hands its commit over
+    state.step = 3
+    state.commit()
+    checkpointer = Checkpointer()
+    checkpointer.save(3, {"step": 3})
+    checkpointer.wait()
+    attempt()
+    found = Checkpointer().restore()
+    assert found and found.step == 3
+    train(elastic.ObjectState(step=1))
+    begins = []
+    elastic.run(lambda state: begins.append(state.step))(elastic.ObjectState(step=found.state["step"]))
+    assert begins == [3]
+
+
+def test_the_checkpoint_of_another_job_hides_no_commit(
+    attempt: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may begin with the checkpoint of another one, which has committed more often."""
+    monkeypatch.setenv(RUN_ID, "first")
+    attempt()
+    commits.committed(commits.CommitNumber(1, 3))
+    checkpointer = Checkpointer()
+    checkpointer.save(5, {"step": 5})
+    checkpointer.wait()
+    monkeypatch.setenv(RUN_ID, "second")
+    begins = []
+
+    @elastic.run
+    def train(state: elastic.ObjectState, folder: Path) -> None:
+        begins.append(state.step)
+        state.step += 1
+        Notice(1.0, "taken back").write(folder)
+        state.commit()
+
+    for _ in range(2):
+        folder = attempt()
+        found = Checkpointer().restore()
+        assert found
+        with pytest.raises(SystemExit):
+            train(elastic.ObjectState(step=found.state["step"]), folder)
+    assert begins == [5, 6]
 
 
 def test_a_failure_after_a_notice_hands_the_last_commit_over(attempt: Callable[[], Path]) -> None:
@@ -413,13 +467,36 @@ def test_a_commit_that_is_none_is_not_taken_over(tmp_path: Path) -> None:
             handover.read()
 
 
-def test_a_value_without_pickle_does_not_end_the_training_at_a_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+class Failing:
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> str:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda batch: batch / 2, "the state holds a value that cannot be pickled"),
+        (Failing(NotImplementedError("no such kernel")), "the state holds a value that cannot be pickled"),
+        (Failing(RecursionError()), "the state holds a value that cannot be pickled"),
+        (Failing(MemoryError()), "the memory of this host is too small"),
+    ],
+    ids=["function", "tensor", "deep", "large"],
+)
+def test_a_value_that_cannot_be_handed_over_does_not_end_the_training_at_a_notice(
+    value: Any,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     Notice(1.0, "taken back").write(tmp_path)
-    state = elastic.ObjectState(scale=lambda batch: batch / 2)
-    state.keep_in(None, Handover(tmp_path.as_uri(), "job", 0))
-    state.check_host_updates()
-    assert "does not move to other hosts now: the state holds a value that cannot be pickled" in caplog.text
+    handover = Handover(tmp_path.as_uri(), "job", 0)
+    handover.leave_if_preempted(lambda: Commit(1, {"value": value}))
+    assert f"does not move to other hosts now: {message}" in caplog.text
+    Handover(tmp_path.as_uri(), "job", 1).keep(Commit(1, {"value": value}))
+    assert f"repeats the training that has ended: {message}" in caplog.text

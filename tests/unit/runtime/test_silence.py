@@ -140,10 +140,26 @@ def test_what_a_rank_uses_to_answer_a_query_does_not_count(used_to_answer: Usage
     meter = meter_after(*[host(used(connections={}))] * 4)
     meter.query(1000 + 3 * STEP + 1)
     meter.add(1000 + 4 * STEP, host(used_to_answer))
-    assert meter.idle()[0] == (4 * STEP if is_idle else 0)
+    assert meter.idle()[0] == (3 * STEP if is_idle else 0)
     later = used_to_answer._replace(cpu={1: STEP})
     meter.add(1000 + 5 * STEP, host(later))
     assert meter.idle()[0] == 0
+
+
+def test_a_gpu_that_works_is_a_sign_of_life_also_during_a_query() -> None:
+    meter = meter_after(*[host(used(), gpus={0: (0, 5)})] * 4)
+    meter.query(1000 + 3 * STEP + 1)
+    meter.add(1000 + 4 * STEP, host(used(cpu=STEP), gpus={0: (90, 5)}))
+    assert (meter.idle(), meter.signs) == ({0: 0}, {0: GPU})
+
+
+def test_frequent_queries_make_no_rank_idle_that_works() -> None:
+    """Someone who looks at the stacks every few seconds ends no training on the CPU."""
+    meter = IdleMeter(LIMIT)
+    for number in range(30):
+        meter.query(1000 + number * STEP)
+        meter.add(1000 + number * STEP, host(used(cpu=number * STEP)))
+    assert meter.idle()[0] < LIMIT
 
 
 def test_a_host_reports_its_silence_and_the_end_of_it() -> None:

@@ -89,7 +89,7 @@ class Handover:
         return True
 
     def write(self, commit: Commit) -> None:
-        """Raises StorageError, and InvalidArgument if the state has values that are not handed over."""
+        """Raises StorageError, also for lack of memory, and InvalidArgument for values that are not handed over."""
         content = io.BytesIO()
         try:
             torch.save(vars(commit), content)
@@ -98,9 +98,14 @@ class Handover:
         except UnpicklingError as error:
             kind = _KIND.search(str(error))
             raise _refused(kind[1] if kind else "value") from None
-        except (PicklingError, AttributeError, TypeError) as error:
-            # without torchrun, nothing was pickled before
-            raise _refused(f"value that cannot be pickled ({error})") from None
+        except (PicklingError, AttributeError, TypeError, RuntimeError) as error:
+            # without torchrun, nothing was pickled before; torch raises RuntimeError for tensors without a meta kernel
+            raise _refused(f"value that cannot be pickled and loaded again ({error})") from None
+        except MemoryError:
+            raise StorageError(
+                "the memory of this host is too small for a copy of the state",
+                hint="Choose a host with more memory.",
+            ) from None
         data = content.getbuffer()
         self._store.write(
             commit_key(self._prefix, commit.number), [memoryview(hashlib.sha256(data).digest()), data]
