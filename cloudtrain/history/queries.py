@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cloudtrain.history.ends import COLUMNS, keep_in
@@ -116,11 +117,16 @@ def search(
     found = with_shared(read)
     if not found and left:
         with closing(sqlite3.connect(":memory:")) as copy:
-            index.read(lambda database: database.backup(copy, progress=_copies), "")
+            index.read(partial(_copy, copy), "")
             migrate(copy)
             keep_in(copy, left)
             found = read(copy)
     return found or index.read(read_own, "no job of the history is found") or Found([], [], 0)
+
+
+def _copy(copy: sqlite3.Connection, database: sqlite3.Connection) -> None:
+    version(database)  # raises an error if a later version of cloudtrain has written it: none of it is copied
+    database.backup(copy, progress=_copies)
 
 
 def _copies(status: int, _left: int, _all: int) -> None:

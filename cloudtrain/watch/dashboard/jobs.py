@@ -229,9 +229,10 @@ def _row(entry: IndexEntry, found: JobDescription | Ended | Exception | None) ->
     )
 
 
-def _described(entry: IndexEntry, answer: Answer[Described]) -> JobDescription | Exception | None:
+def _described(entry: IndexEntry, answer: Answer[Described]) -> JobDescription | Exception:
+    """The answer for one job. The last one may be for the jobs of another page."""
     found = (answer.result or {}).get(entry)
-    return PlatformError(answer.problem) if found is None and answer.problem else found
+    return PlatformError(answer.problem or f"asking {entry.platform} ...") if found is None else found
 
 
 def _span(seconds: float | None) -> str:

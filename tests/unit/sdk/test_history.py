@@ -288,6 +288,14 @@ def test_a_query_waits_once_for_a_locked_index(
     assert [job.name for job in history.query("lr > 0.05")] == ["fast", "gone"]
 
 
+def test_a_query_is_answered_though_a_later_version_has_written_the_index(jobs: None) -> None:
+    add_job(IndexEntry("fast", "local", 1.0))
+    with closing(sqlite3.connect(state_home() / "index.db")) as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.warns(UserWarning, match="a later version of cloudtrain"):
+        assert [job.name for job in history.query("lr > 0.05")] == ["fast"]
+
+
 def test_a_damaged_index_is_made_again(jobs: None) -> None:
     history.query()
     with sqlite3.connect(state_home() / "index.db") as database:

@@ -14,11 +14,12 @@ import pytest
 from audit import opened_files
 from large_job import large_job
 
-from cloudtrain.errors import InvalidJob
+from cloudtrain.errors import InvalidJob, JobNotFound
 from cloudtrain.history.described import at_once, describe_all, each, is_slow
 from cloudtrain.index import IndexEntry, add_job, list_rows
 from cloudtrain.platforms import Platform
 from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.watch.asking import Answer
 from cloudtrain.watch.dashboard import Address, jobs as page_of_jobs, logs, parts
 from cloudtrain.watch.dashboard.jobs import Jobs, Wanted
 from cloudtrain.watch.dashboard.logs import Logs
@@ -126,6 +127,13 @@ def test_a_platform_that_is_broken_or_slow_hides_no_job_of_another() -> None:
 
     slow = each([entry for entry in entries if entry.platform == "local"], look)
     assert sorted(map(repr, slow.values())) == sorted(map(repr, [0, 0, *range(8)]))  # the first two alone
+
+
+def test_a_job_of_another_page_than_the_one_in_progress_is_shown_as_being_asked() -> None:
+    first, second = IndexEntry("first", "slurm", 1.0), IndexEntry("second", "slurm", 2.0)
+    answer = Answer({first: JobNotFound("it is gone")}, "")
+    assert str(page_of_jobs._described(first, answer)) == "it is gone"
+    assert str(page_of_jobs._described(second, answer)) == "asking slurm ..."
 
 
 def test_platforms_are_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
