@@ -83,13 +83,15 @@ class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
 
 def _leave_sigterm_to_ranks() -> None:
     """If SIGTERM is a notice to ranks, end them with SIGKILL, and ignore it here, as the runtime ends this process."""
-    from torch.distributed.elastic.multiprocessing import api, subprocess_handler
+    from torch.distributed.elastic.multiprocessing import api
 
+    module: Any = api
+    handler: Any = module.SubprocessHandler  # its own module is of PyTorch 2.3 and later
+    plain_close, plain_signal = handler.close, getattr(module, "_terminate_process_handler", None)
+    if plain_signal is None:
+        return
     signals = SignalsOfAgent(Path(os.environ["CLOUDTRAIN_RUN_DIR"]))
     signals.offer()
-    module: Any = api
-    handler: Any = subprocess_handler.SubprocessHandler
-    plain_close, plain_signal = handler.close, module._terminate_process_handler
 
     def close(self: Any, death_sig: Any = None) -> None:
         is_left = death_sig == signal.SIGTERM and signals.are_notices
