@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from cloudtrain._dataclass import dataclass
 from cloudtrain._version import __version__
+from cloudtrain.contract.documents import parse_json
 from cloudtrain.observe.events import parse_events
 from cloudtrain.observe.growing import Bookmark, Read, is_same, new_lines
 from cloudtrain.observe.summary import Summary
@@ -30,8 +31,11 @@ def from_cached(data: bytes) -> dict[str, Any] | None:
     digest, _, content = data.partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
         return None
-    values: dict[str, Any] = json.loads(content)
-    return values if values["version"] == __version__ else None
+    try:
+        values = parse_json(content)
+    except ValueError:  # a script has forged it
+        return None
+    return values if isinstance(values, dict) and values.get("version") == __version__ else None
 
 
 UNREADABLE = (TypeError, ValueError, KeyError, AttributeError)

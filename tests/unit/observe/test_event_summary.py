@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -32,3 +33,8 @@ def test_the_summary_of_another_commit_is_replaced(damage) -> None:
     found = EventSummary.from_json(to_cached({"events": values["events"], "summary": values["summary"]}))
     assert found.summary.to_dict() == EventSummary().summary.to_dict()
     assert found.update(lambda position: EVENT[position:]).to_dict() == whole
+
+
+@pytest.mark.parametrize("content", [b"[" * 200_000 + b"]" * 200_000, b"[1]", b"3", b"{}", b"{"])
+def test_forged_values_with_their_hash_count_as_missing(content: bytes) -> None:
+    assert from_cached(hashlib.sha256(content).hexdigest().encode() + b"\n" + content) is None
