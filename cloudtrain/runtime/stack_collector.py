@@ -27,8 +27,9 @@ from cloudtrain.observe.stacks import (
 from cloudtrain.runtime.diagnose.collectives import Records, with_records
 from cloudtrain.runtime.diagnose.hangs import Place
 
-SECONDS, NATIVE_SECONDS, HANG_SECONDS = 5.0, 60.0, 2.0
-"""How long a host may take for its stacks. Native frames need the symbols of large libraries."""
+SECONDS, NATIVE_SECONDS, SILENT_SECONDS, HANG_SECONDS = 5.0, 60.0, 20.0, 2.0
+"""How long a host may take for its stacks. Native frames need the symbols of large libraries. The ranks of a silent job
+may be slow to respond."""
 HANG = "before ranks that hang were ended"
 SILENT = "because no rank had shown a sign of life"
 KILLED = "before ranks that did not end within the grace were killed"
@@ -102,7 +103,8 @@ class StackCollector:
         if self._id:
             self._wants_native |= native and not self._native
             return None
-        return self._begin(NATIVE_SECONDS if native else SECONDS, native=native, why=why)
+        seconds = NATIVE_SECONDS if native else SILENT_SECONDS if why == SILENT else SECONDS
+        return self._begin(seconds, native=native, why=why)
 
     def _begin(self, seconds: float, *, native: bool = False, why: str = "") -> Message:
         self._id, self._native, self._why = os.urandom(6).hex(), native, why

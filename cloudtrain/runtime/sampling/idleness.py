@@ -29,8 +29,8 @@ GPU, GPU_MEMORY = "used its GPU", "has more or less memory on its GPU"
 """Signs of life, as predicates of a rank in messages."""
 BY_ANSWERS = (PROCESSOR, FILES, MEMORY)
 """The signs that a rank also shows while it responds to a query of the runtime."""
-ANSWER_SECONDS = 10.0
-"""Seconds that its response may take on a busy machine."""
+ANSWER_SECONDS = 25.0
+"""How long the response may take: longer than `stack_collector.SILENT_SECONDS`."""
 
 
 def pause(limit: float) -> float:

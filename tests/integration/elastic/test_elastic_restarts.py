@@ -24,7 +24,7 @@ import cloudtrain.distributed.torch as hvd
 from cloudtrain.contract import RankSlot
 from cloudtrain.runtime.ports import free_port
 
-RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=15"
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ import pytest
 from local_jobs import Run, folder, live_processes, wait_until, write
 
 from cloudtrain import Job
+from cloudtrain.runtime.ports import KEY_FILE
 
 WITH_TORCH = """
     import os, time
@@ -163,6 +164,7 @@ def test_only_this_machine_is_listened_to_and_a_kill_leaves_nothing(waiting: Job
     files = open_files(pids, "/dev/shm/", f"{temporary}/")
     kill(waiting)
     assert [name for name in files if os.path.exists(name)] == []
-    # Python's folders for the worker processes of the script
-    left = [path.name for path in temporary.iterdir() if not path.name.startswith("pymp-")]
+    # Python's folders for the worker processes of the script, and the user's folder with the key of ports
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith(("pymp-", "cloudtrain-"))]
     assert left == []
+    assert [path.name for path in temporary.glob("cloudtrain-*/*")] == [KEY_FILE]

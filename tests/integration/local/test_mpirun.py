@@ -17,6 +17,7 @@ import pytest
 from local_jobs import Run, events, folder, live_processes, wait_for_end, wait_until, write
 
 from cloudtrain import FailureClass, InvalidJob, Job, JobStatus
+from cloudtrain.runtime.ports import KEY_FILE
 
 pytestmark = pytest.mark.usefixtures("shared_environments")
 
@@ -295,7 +296,8 @@ def test_nothing_is_left_in_the_temporary_folder(run_mpi: RunMpi, tmp_path: Path
         "import os; os.kill(os.getpid(), 9)", environment={"TMPDIR": str(temporary)}, instance_count=2
     )
     assert job.status == JobStatus.FAILED
-    assert [path.name for path in temporary.iterdir()] == ["own"]
+    assert sorted(path.name for path in temporary.iterdir()) == [f"cloudtrain-{os.getuid()}", "own"]
+    assert [path.name for path in temporary.glob("cloudtrain-*/*")] == [KEY_FILE]
 
 
 def test_a_stop_while_mpirun_starts(run: Run, tmp_path: Path) -> None:

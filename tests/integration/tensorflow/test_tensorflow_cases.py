@@ -77,7 +77,7 @@ def failures(python: str, launch: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize(
     ("launch", "case"),
     [pytest.param(*one, marks=[pytest.mark.gpu] if one[0] == ON_GPUS else []) for one in cases()],
@@ -112,7 +112,7 @@ def run_ranks(python: str, variables: list[dict[str, str]], *arguments: str) -> 
         ]
         try:
             for process in processes:
-                process.wait(300)
+                process.wait(600)
         finally:
             for process in processes:
                 process.kill()

@@ -75,6 +75,7 @@ def test_hosts_notice_that_the_leader_has_failed(cluster: Cluster, monkeypatch: 
     assert [cluster.receive(host)["type"] for host in HOSTS] == ["lost", "lost"]
     for client in clients:
         client.close()
+    cluster.leader.join()
 
 
 def test_every_step_waits_for_all_hosts(cluster: Cluster) -> None:
